@@ -1,0 +1,1 @@
+"""The engine: API process, core process, scheduler, executors."""

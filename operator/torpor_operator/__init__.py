@@ -1,0 +1,1 @@
+"""The operator. Its place is kept here; it arrives with the custom resource on Kubernetes."""

@@ -1,0 +1,1 @@
+"""The worker: supervisor, rank processes, model runner, layers and models."""
