@@ -1,0 +1,25 @@
+"""Bounds of everything that a peer or a client may make grow. One module, so that none is forgotten."""
+
+from __future__ import annotations
+
+PROTOCOL_VERSION = 1
+
+# Wire between engine and workers.
+MAX_FRAME_BYTES = 16 * 2**20
+MAX_RANKS = 1024
+MAX_ERROR_TEXT = 16 * 2**10
+MAX_LOG_TAIL = 8 * 2**10
+HANDSHAKE_TIMEOUT_MS = 5_000
+PEER_QUEUE_FRAMES = 1_000
+
+# Requests, checked by the API process before anything is allocated for them.
+MAX_BODY_BYTES = 4 * 2**20
+MAX_JSON_DEPTH = 32
+MAX_CHOICES = 16
+MAX_PROMPTS = 64
+MAX_STOP_STRINGS = 16
+MAX_STOP_LENGTH = 512
+MAX_STOP_TOKEN_IDS = 64
+MAX_LOGIT_BIAS = 300
+MAX_TOP_LOGPROBS = 20
+MAX_MESSAGES = 2_048
