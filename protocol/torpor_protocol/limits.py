@@ -1,4 +1,4 @@
-"""Bounds of everything that a peer or a client may make grow. One module, so that none is forgotten."""
+"""Bounds of everything a peer or a client may make grow: one module, so that none is forgotten."""
 
 from __future__ import annotations
 

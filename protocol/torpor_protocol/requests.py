@@ -85,8 +85,11 @@ ApiToCore = AddRequest | AbortRequests | SleepCommand | WakeCommand | DrainComma
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Log probabilities (natural) of one sampled token. ``row`` is the runner's row on the worker
-    wire and the request id towards the API process. ``top_ids`` int32, best first; ``rank`` >= 1."""
+    """Log probabilities (natural) of one sampled token.
+
+    ``row`` is the runner's row on the worker wire and the request id towards the API process;
+    ``rank`` counts from 1; ``top_ids`` is an int32 array, best first.
+    """
 
     row: int
     token: int

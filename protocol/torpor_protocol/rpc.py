@@ -1,7 +1,7 @@
 """Frames between the engine and its supervisors and ranks.
 
 A frame is two parts: a fixed header (protocol version, group id, sequence number) that is checked
-before anything is decoded, and a msgpack body of one tagged struct. Unknown tags, unknown fields and
+before anything is decoded, and a msgpack body of one tagged struct. Unknown tags and fields and
 wrong types are refused. No byte of it is ever unpickled.
 """
 
