@@ -84,7 +84,7 @@ class InferenceDeployment(ApiModel):
             "metadata.name",
             f"size(self.metadata.name) <= {MAX_NAME} && "
             f"self.metadata.name.matches(r'{_NAME_PATTERN}')",
-            f"must have at most {MAX_NAME} characters: {_NAME_WORDS}",
+            f"must be at most {MAX_NAME} {_NAME_WORDS}",
             "Choose a shorter or simpler name, so that the names of its pods fit 63 characters.",
             lambda resource: _fits(resource.metadata.name),
         ),

@@ -99,7 +99,7 @@ class Volume(ApiModel):
         Rule(
             "mountPath",
             f"!self.mountPath.matches(r'{_TAKEN}') && !self.mountPath.matches(r'{_PARENT}')",
-            "must not be /, /dev, /proc, /sys, /tmp, /run, a folder below them or hold . or ..",
+            "must not hold the parts . or .. nor be /, /dev, /proc, /sys, /tmp, /run or below them",
             "Mount the volume in a folder of its own, for example /cache.",
             lambda volume: not re.search(f"{_TAKEN}|{_PARENT}", volume.mount_path),
         ),
