@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 DType = Literal["float32", "bfloat16", "float16"]
-ExecutorName = Literal["uni", "mp"]
+
 
 
 class RopeScaling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,7 +81,8 @@ class SchedulerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WakeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """``idle_seconds``: a replica woken by a request sleeps again after that; 0 = stays awake."""
+    """``idle_seconds``: a replica woken by a request sleeps again after that; 0 = stays awake.
+    ``canary_prompt``: token ids, not empty where ``canary`` is on."""
 
     on_request: bool = True
     timeout_seconds: float = 300.0
@@ -89,6 +90,8 @@ class WakeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     idle_seconds: float = 0.0
     level: int = 2
     canary: bool = True
+    canary_prompt: tuple[int, ...] = ()
+    canary_tokens: int = 8
 
 
 class RecoveryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,8 +116,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wake: WakeConfig = WakeConfig()
     recovery: RecoveryConfig = RecoveryConfig()
     platform: Literal["cpu", "cuda"] = "cpu"
-    executor: ExecutorName | None = None
+    executor: str | None = None
     runner: Literal["v2", "reference"] = "v2"
+    worker_transport: Literal["ipc", "tcp"] = "ipc"
     worker_class: str = "torpor_worker.worker:Worker"
 
 

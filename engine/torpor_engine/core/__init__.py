@@ -1,0 +1,1 @@
+"""The core process: it takes requests, schedules steps, drives the executor, sleeps and wakes."""

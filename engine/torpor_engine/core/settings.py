@@ -1,0 +1,19 @@
+"""What the API process tells the core process at its start, as one JSON line on standard input."""
+
+from __future__ import annotations
+
+import msgspec
+
+from torpor_protocol.config import EngineConfig
+
+
+class CoreSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """``fd``: the core's end of the socket pair. ``run_dir``: private folder of this replica.
+
+    ``deployment`` and ``replica`` name the replica on the wire to its workers."""
+
+    config: EngineConfig
+    fd: int
+    run_dir: str
+    deployment: str = "local"
+    replica: int = 0
