@@ -57,10 +57,8 @@ class Resolved(msgspec.Struct, frozen=True):
 def resolve(target: str, flags: Flags) -> Resolved:
     """``target``: a manifest file or a model folder. Raises ConfigError or ModelError."""
     path = Path(target)
-    if path.suffix in MANIFEST_SUFFIXES:
-        deployment = load_manifest(path)
-    else:
-        deployment = _bare_deployment(path)
+    is_manifest = path.suffix in MANIFEST_SUFFIXES
+    deployment = load_manifest(path) if is_manifest else _bare_deployment(path)
     return _resolve_spec(deployment.spec, flags, _default_name(deployment, path))
 
 
@@ -159,7 +157,7 @@ def _scheduler(spec: InferenceDeploymentSpec, flags: Flags, max_len: int) -> Sch
     chunked = spec.engine.enable_chunked_prefill
     if not chunked and tokens < max_len:
         raise ConfigError(
-            f"Without chunked prefill a prompt of {max_len} tokens does not fit a step of {tokens}.",
+            f"Without chunked prefill {max_len} prompt tokens do not fit a step of {tokens}.",
             f"Set maxNumBatchedTokens to {max_len} or more, or leave chunked prefill on.",
         )
     return SchedulerConfig(

@@ -28,7 +28,7 @@ def check_parallel(model: ModelConfig, parallel: ParallelConfig) -> None:
         )
     if parallel.pipeline > model.num_layers:
         raise ConfigError(
-            f"Pipeline size {parallel.pipeline} is more than the model's {model.num_layers} layers.",
+            f"Pipeline size {parallel.pipeline} exceeds the model's {model.num_layers} layers.",
             f"Use --pipeline from 1 to {model.num_layers}.",
         )
 

@@ -1,0 +1,176 @@
+"""``torpor serve`` as a subprocess: start it, talk to it, look at its processes, end it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+READY = re.compile(
+    r"serves \S+ at (http://\S+) \(admin (http://[^,]+), token in ([^)]+)\)"
+)
+READY_SECONDS = 180.0
+
+
+class Replica:
+    """One running server. ``url`` and ``admin_url`` have no trailing slash."""
+
+    def __init__(
+        self, target: Path | str, *flags: str, env: dict[str, str] | None = None
+    ) -> None:
+        self.log = tempfile.TemporaryFile(mode="w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "torpor_engine", "serve", str(target), "--port", "0"]
+            + ["--admin-port", "0", *flags],
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+        self.url = self.admin_url = self.token = ""
+        self.run_dir = Path()
+
+    # Life
+
+    def wait_ready(self, seconds: float = READY_SECONDS) -> Replica:
+        assert self.process.stdout is not None
+        deadline = time.monotonic() + seconds
+        os.set_blocking(self.process.stdout.fileno(), False)
+        text = ""
+        while time.monotonic() < deadline and self.process.poll() is None:
+            text += self.process.stdout.read() or ""
+            found = READY.search(text)
+            if found:
+                self.url, self.admin_url = found[1], found[2]
+                self.token = Path(found[3]).read_text().strip()
+                self.run_dir = Path(found[3]).parent
+                return self
+            time.sleep(0.05)
+        raise AssertionError(f"The server did not become ready:\n{text}\n{self.stderr()}")
+
+    def stderr(self) -> str:
+        self.log.flush()
+        self.log.seek(0)
+        return self.log.read()
+
+    def stop(self, seconds: float = 30.0) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            try:
+                self.stop()
+            except subprocess.TimeoutExpired:
+                for child in self.descendants():
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        child.kill()
+                self.process.kill()
+                self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+        self.log.close()
+
+    # Processes
+
+    def descendants(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(self.process.pid).children(recursive=True)
+        return []
+
+    def rank_pids(self) -> list[int]:
+        """Rank processes in rank order; with executor uni the core process."""
+        return [rank["pid"] for rank in self.state()["ranks"]]
+
+    def supervisor(self) -> psutil.Process:
+        return next(p for p in self.descendants() if "supervisor" in " ".join(p.cmdline()))
+
+    def resident(self, pids: list[int]) -> int:
+        """Bytes resident in these processes: anonymous memory, since file pages are shared."""
+        return sum(resident_bytes(pid) for pid in pids)
+
+    # HTTP
+
+    def request(
+        self, method: str, url: str, body: Any = None, token: str = "", timeout: float = 120.0
+    ) -> tuple[int, Any]:
+        headers = {"content-type": "application/json"} if body is not None else {}
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url, data=data, headers=headers, method=method)
+        try:
+            with urllib.request.urlopen(request, timeout=timeout) as answer:
+                return answer.status, _decoded(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, _decoded(error.read())
+
+    def admin(self, method: str, path: str, timeout: float = 180.0) -> tuple[int, Any]:
+        return self.request(method, self.admin_url + path, token=self.token, timeout=timeout)
+
+    def state(self) -> dict[str, Any]:
+        status, state = self.admin("GET", "/state")
+        assert status == 200, state
+        return dict(state)
+
+    def complete(self, prompt: Any, max_tokens: int = 16, **fields: Any) -> dict[str, Any]:
+        """One greedy completion. Gives the first choice."""
+        body = {"model": self.model(), "prompt": prompt, "max_tokens": max_tokens}
+        body |= {"temperature": 0} | fields
+        status, answer = self.request("POST", self.url + "/v1/completions", body)
+        assert status == 200, answer
+        return dict(answer["choices"][0])
+
+    def model(self) -> str:
+        status, models = self.request("GET", self.url + "/v1/models")
+        assert status == 200, models
+        return str(models["data"][0]["id"])
+
+    def wait_state(self, lifecycle: str, seconds: float = 60.0) -> dict[str, Any]:
+        deadline = time.monotonic() + seconds
+        while (state := self.state())["lifecycle"] != lifecycle:
+            assert time.monotonic() < deadline, f"{state} is not {lifecycle}"
+            time.sleep(0.02)
+        return state
+
+
+def _decoded(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data.decode(errors="replace")
+
+
+def resident_bytes(pid: int) -> int:
+    """Anonymous resident memory of a process, in bytes; 0 when it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    found = re.search(r"^RssAnon:\s+(\d+) kB", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+@contextlib.contextmanager
+def running(target: Path | str, *flags: str, **kwargs: Any) -> Iterator[Replica]:
+    """A ready server for the length of a block."""
+    replica = Replica(target, *flags, **kwargs)
+    try:
+        yield replica.wait_ready()
+    finally:
+        replica.close()
