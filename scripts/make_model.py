@@ -182,6 +182,8 @@ def make(folder: Path) -> None:
             check(made)
             put_in_place(made, folder)
     except OSError as error:
+        if error.errno is None:  # not of the file system: libraries raise this class for their own
+            raise
         raise ModelError(
             f"{folder} cannot be written ({error}). "
             "Free about 500 MB there, or set TORPOR_CACHE to a folder that has room."

@@ -1,0 +1,37 @@
+"""Fixtures of every room: models to run, and an environment that holds nothing of the user's."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from make_model import NAME, is_complete, models_folder
+
+# Asked once, before any test takes TORPOR_CACHE away.
+SMOLLM2 = models_folder() / NAME
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test, and no process that a test starts, sees the user's TORPOR_* variables."""
+    for name in [name for name in os.environ if name.startswith("TORPOR_")]:
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a random Llama: 2 layers, 4 heads, 2 KV heads, vocabulary 1,024, float32."""
+    # transformers takes seconds to import; tests that need no model do not pay for it.
+    from tiny_models import make_tiny_llama
+
+    return make_tiny_llama(tmp_path_factory.mktemp("tiny_llama"))
+
+
+@pytest.fixture(scope="session")
+def smollm2() -> Path:
+    """Folder of SmolLM2-135M-Instruct."""
+    if not is_complete(SMOLLM2):
+        pytest.fail("SmolLM2 is not in the cache; run `make model`.", pytrace=False)
+    return SMOLLM2
