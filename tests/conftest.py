@@ -9,6 +9,9 @@ import pytest
 
 from make_model import NAME, is_complete, models_folder
 
+# Every model of a test is a folder here; a library that asks a hub would only wait for a network.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
 # Asked once, before any test takes TORPOR_CACHE away.
 SMOLLM2 = models_folder() / NAME
 
