@@ -8,7 +8,8 @@
     ├── WireError                  a frame from a peer is refused (never fatal to the service)
     ├── GroupLost                  a rank died, hung or failed: the group is to be formed anew
     │   ├── RankFailed             a rank answered with an error of its own
-    │   └── DeadlineMissed         a rank did not answer in time
+    │   ├── DeadlineMissed         a rank did not answer in time
+    │   └── PeerGone               a peer is not connected or reads nothing
     ├── RecoveryExhausted          the group was lost too often
     └── EngineDead                 the core process is gone
 
@@ -82,6 +83,14 @@ class RankFailed(GroupLost):
 class DeadlineMissed(GroupLost):
     def __init__(self, cause: str) -> None:
         super().__init__("EngineStalled", cause)
+
+
+class PeerGone(GroupLost):
+    """Nothing can be sent to ``peer``: it is not connected, or its queue is full."""
+
+    def __init__(self, peer: str, why: str) -> None:
+        super().__init__("PeerGone", f"The peer {peer} is gone: {why}.")
+        self.peer = peer
 
 
 class RecoveryExhausted(TorporError):

@@ -10,7 +10,16 @@ MAX_RANKS = 1024
 MAX_ERROR_TEXT = 16 * 2**10
 MAX_LOG_TAIL = 8 * 2**10
 HANDSHAKE_TIMEOUT_MS = 5_000
-PEER_QUEUE_FRAMES = 1_000
+PEER_QUEUE_FRAMES = 1_000  # waiting for one peer to read; the next send says that it is gone
+UNREAD_FRAMES = 128  # taken in from one peer before it has to wait
+MAX_PEER_NAME = 200  # bytes
+MAX_REFUSED_FRAMES = 100  # from one peer before it is cut off
+MAX_FRAMES_PER_RECEIVE = 1_024
+HEARTBEAT_INTERVAL_MS = 2_000  # finds a machine that vanished; stuck ranks miss their deadlines
+HEARTBEAT_TIMEOUT_MS = 10_000
+RECONNECT_MS = 100
+RECONNECT_MAX_MS = 2_000
+REFUSAL_LOG_SECONDS = 10.0  # one line for each reason in that time
 
 # Requests, checked by the API process before anything is allocated for them.
 MAX_BODY_BYTES = 4 * 2**20
