@@ -1,4 +1,4 @@
-"""The core's pure parts: block budget, loss budget, the link's framing, formation, roster, calls."""
+"""The core's pure parts: block and loss budgets, framing, formation, roster, calls."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from engine_builders import engine_config
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine_builders import engine_config
 from torpor_engine.core.blocks import plan_blocks
 from torpor_engine.core.group import LossBudget
 from torpor_engine.executor.calls import GroupCall

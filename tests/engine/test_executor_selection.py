@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
-from engine_builders import engine_config
 
+from engine_builders import engine_config
 from torpor_engine.executor import executor_class, select_executor
 from torpor_protocol.errors import ConfigError
 
