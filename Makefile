@@ -37,8 +37,7 @@ $(READY): $(UV) pyproject.toml constraints.txt
 setup: $(READY)  ## make .venv with everything in it; does nothing when it is up to date
 
 demo: $(READY)  ## serve a small real model, stream a chat, put it to sleep, wake it
-	@$(PY) scripts/make_model.py >&2
-	@$(PY) scripts/demo.py
+	@$(PY) scripts/demo.py "$$($(PY) scripts/make_model.py | tail -n 1)"
 
 model: $(READY)  ## make SmolLM2-135M-Instruct in the cache; the folder is the last line
 	@$(PY) scripts/make_model.py
