@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 READY = re.compile(r"serves (\S+) at (http://\S+) \(admin (http://[^,]+), token in ([^)]+)\)")
@@ -35,8 +36,7 @@ class Server:
         for line in self.process.stdout:
             found = READY.search(line)
             if found:
-                with open(found[4]) as file:
-                    return found[1], found[2], found[3], file.read().strip()
+                return found[1], found[2], found[3], Path(found[4]).read_text().strip()
         sys.exit(self.process.wait() or 1)
 
     def call(self, method: str, path: str) -> Any:
@@ -87,8 +87,8 @@ def _piece(chunk: dict[str, Any]) -> str:
 
 
 def _resident(pid: int) -> int:
-    with open(f"/proc/{pid}/statm") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> int:
