@@ -54,7 +54,6 @@ class Core:
             run_dir=Path(settings.run_dir),
             while_waiting=self._while_waiting,
             on_progress=self._on_progress,
-            wake_fd=inbox.fileno(),
             deployment=settings.deployment,
             replica=settings.replica,
         )
@@ -123,7 +122,7 @@ class Core:
     # Messages
 
     def take_messages(self, seconds: float = 0.0) -> None:
-        for message in self._inbox.take(seconds):
+        for message in self._inbox.take(seconds, self.executor.fileno()):
             self._take(message)
         if self._inbox.closed:
             self.stop()

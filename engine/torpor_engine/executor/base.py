@@ -41,13 +41,12 @@ class ExecutorHooks:
     """What the core lends an executor.
 
     ``while_waiting`` is called at least every 100 ms during calls that take long, so that the core
-    goes on taking messages; ``wake_fd`` (if any) ends such a wait early when it becomes readable.
+    goes on taking messages. ``deployment`` and ``replica`` name the replica to its supervisors.
     """
 
     run_dir: Path
     while_waiting: Callable[[], None] = _nothing
     on_progress: Callable[[LoadProgress], None] = _ignore
-    wake_fd: int | None = None
     deployment: str = "local"
     replica: int = 0
 
@@ -127,6 +126,10 @@ class Executor(ABC):
 
     def shutdown(self) -> None:
         self.disband()
+
+    def fileno(self) -> int | None:
+        """A descriptor that becomes readable when a worker has something to tell."""
+        return None
 
     def rank_states(self) -> list[RankState]:
         """What is known of each rank without asking it."""

@@ -40,14 +40,13 @@ class GroupExecutor(Executor):
     def __init__(self, config: EngineConfig, hooks: ExecutorHooks) -> None:
         super().__init__(config, hooks)
         self._router, self._endpoint, self._server_keys = self._open_router()
-        self._poller = zmq.Poller()
-        self._poller.register(self._router.socket, zmq.POLLIN)
         self._roster = Roster(config.parallel.world_size)
         self._calls: dict[int, GroupCall] = {}
         self._failure: GroupLost | None = None
         self._sequence = 0
         self._group = rpc.NO_GROUP
         self._members: list[Member] = []
+        self._rank_peers: list[bytes] = []
 
     @abstractmethod
     def _open_router(self) -> tuple[Router, str, CurveKeys | None]:
@@ -74,6 +73,9 @@ class GroupExecutor(Executor):
             self._wait(deadline, "The supervisors did not say hello in time.")
         self._group = rpc.new_group_id()
         self.group = self._group.hex()
+        self._rank_peers = [
+            self._rank_peer(rank) for rank in range(self.config.parallel.world_size)
+        ]
         self._roster.begin(self._group)
         self._router.current_group = self._group
         store, interface = self.rendezvous(self.group)
@@ -83,7 +85,7 @@ class GroupExecutor(Executor):
         for member in self._members:
             for assignment, keys in zip(member.form.assignments, member.form.keys, strict=True):
                 self._router.admit(self._rank_peer(assignment.rank), keys.public)
-            self._send(member.supervisor, 0, member.form)
+            self._broadcast([member.supervisor], 0, member.form)
         deadline = time.monotonic() + self.config.recovery.load_timeout
         while not self._roster.complete:
             self._wait(deadline, "The ranks did not come up in time.")
@@ -94,8 +96,8 @@ class GroupExecutor(Executor):
     def disband(self) -> None:
         if self._group != rpc.NO_GROUP:
             self._send_disband()
-            for rank in range(self.config.parallel.world_size):
-                self._router.revoke(self._rank_peer(rank))
+            for peer in self._rank_peers:
+                self._router.revoke(peer)
             self._calls.clear()
             self._group = rpc.NO_GROUP
             self._router.current_group = rpc.NO_GROUP
@@ -155,9 +157,8 @@ class GroupExecutor(Executor):
         pump = self._pump_patiently if patient else self._pump
         call = GroupCall(method, self.config.parallel.world_size, timeout, result_type, pump)
         body = encode_call(method, tuple(args), kwargs or {}, output_rank)
-        for rank in range(self.config.parallel.world_size):
-            self._send(self._rank_peer(rank), self._sequence, body)
         self._calls[self._sequence] = call
+        self._broadcast(self._rank_peers, self._sequence, body)
         return call if non_block else self._finish(call)
 
     def _finish(self, call: GroupCall) -> list[Any]:
@@ -177,12 +178,12 @@ class GroupExecutor(Executor):
         while time.monotonic() < deadline:
             self._pump(deadline - time.monotonic())
 
-    def _send(self, peer: bytes, sequence: int, message: Any) -> None:
+    def _broadcast(self, peers: list[bytes], sequence: int, message: rpc.EngineMessage) -> None:
         try:
-            self._router.send(peer, self._group, sequence, message)
+            self._router.broadcast(peers, self._group, sequence, message)
         except PeerGone as gone:
-            self.check_health()
-            raise GroupLost("RankLost", f"{peer.decode()} is not connected any more.") from gone
+            self._look_for_cause(gone)
+            raise
 
     # Liveness
 
@@ -222,6 +223,9 @@ class GroupExecutor(Executor):
         self._roster.raise_loss()
         if self._members:
             self._roster.raise_silence(SUPERVISOR_SILENCE)
+
+    def fileno(self) -> int:
+        return int(self._router.socket.getsockopt(zmq.FD))
 
     def rank_states(self) -> list[RankState]:
         return self._roster.rank_states()
