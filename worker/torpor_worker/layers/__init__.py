@@ -1,0 +1,1 @@
+"""Layers that create only their rank's slice of the weights."""
