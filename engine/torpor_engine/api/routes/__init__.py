@@ -1,0 +1,1 @@
+"""The paths of both ports, one module for each group."""

@@ -1,0 +1,144 @@
+"""Both ports in one event loop, from the bound sockets to the last answer.
+
+The caller owns signals, the loop (uvloop is meant) and the core; it sets ``stop`` to end the
+server in order and cancels `serve` to end it at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+
+import uvicorn
+from fastapi import FastAPI
+
+from torpor_engine.api.app import create_admin_app, create_client_app
+from torpor_engine.api.context import ServerContext
+from torpor_engine.api.errors import unavailable
+from torpor_engine.api.housekeeping import Housekeeper
+from torpor_engine.api.http_protocol import BoundedProtocol
+from torpor_engine.api.listen import BACKLOG, bind, url_of
+from torpor_engine.api.settings import ApiSettings
+
+_POLL_SECONDS = 0.05
+# For connections to close once every answer is done.
+_CLOSE_SECONDS = 5
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers; ``up`` is set when it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
+async def serve(
+    context: ServerContext,
+    host: str,
+    port: int,
+    admin_host: str,
+    admin_port: int,
+    stop: asyncio.Event,
+    on_ready: Callable[[str, str], None],
+) -> None:
+    """Serve until ``stop`` is set and what runs has ended, or ``drain_seconds`` have passed.
+
+    ``on_ready`` gets the URLs of both ports, for a client on this machine. Port 0 takes a free one.
+    Raises PortError when a port cannot be bound."""
+    client_socket = bind(host, port, "--port")
+    try:
+        admin_socket = bind(admin_host, admin_port, "--admin-port")
+    except BaseException:
+        client_socket.close()
+        raise
+    urls = (url_of(client_socket), url_of(admin_socket))
+    servers = [
+        _server(create_client_app(context), context.settings),
+        _server(create_admin_app(context), context.settings),
+    ]
+    tasks = [
+        asyncio.create_task(server.serve([listener]))
+        for server, listener in zip(servers, (client_socket, admin_socket), strict=True)
+    ]
+    keeper = asyncio.create_task(Housekeeper(context).run())
+    try:
+        for server in servers:
+            await _first(server.up.wait(), tasks)
+        on_ready(*urls)
+        await _first(stop.wait(), [*tasks, keeper])
+        await _first(_drain(context), [*tasks, keeper])
+    except BaseException:
+        for server in servers:
+            server.force_exit = True
+        raise
+    finally:
+        for server in servers:
+            server.should_exit = True
+        keeper.cancel()
+        await asyncio.gather(*tasks, keeper, return_exceptions=True)
+        context.encoder.close()
+
+
+async def _first(wanted: object, others: list[asyncio.Task[None]]) -> None:
+    """Wait for ``wanted``; one of ``others`` ending before it is an error, and is raised."""
+    task = asyncio.ensure_future(wanted)  # type: ignore[call-overload]
+    try:
+        done, _ = await asyncio.wait([task, *others], return_when=asyncio.FIRST_COMPLETED)
+        if task not in done:
+            for other in done:
+                other.result()
+            raise RuntimeError("A server ended before it was told to.")
+    finally:
+        task.cancel()
+
+
+async def _drain(context: ServerContext) -> None:
+    """Refuse what comes, let what runs end, and end the rest with an error when time is up."""
+    context.admission.draining = True
+    end = context.clock() + context.settings.drain_seconds
+    while context.admission.unfinished and context.clock() < end:
+        if context.core.state().lifecycle == "Failed":
+            break
+        await asyncio.sleep(_POLL_SECONDS)
+    error = unavailable("shutting_down", "The server stopped before the answer was complete.", 1)
+    for generation in context.router.generations:
+        context.router.fail(generation, error)
+
+
+def _server(app: FastAPI, settings: ApiSettings) -> _Server:
+    protocol = type(
+        "Protocol",
+        (BoundedProtocol,),
+        {
+            "receive_seconds": settings.receive_seconds,
+            "stall_seconds": settings.stall_seconds,
+            "max_connections": settings.max_connections,
+        },
+    )
+    return _Server(
+        uvicorn.Config(
+            app,
+            http=protocol,
+            ws="none",
+            lifespan="off",
+            backlog=BACKLOG,
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=settings.idle_connection_seconds,
+            timeout_graceful_shutdown=_CLOSE_SECONDS,
+        )
+    )
