@@ -1,0 +1,60 @@
+"""``python -m torpor_worker supervisor``: the first process of a worker pod.
+
+``fork-server`` is what a supervisor starts for itself. Each is imported only when it is the one to
+run, because the supervisor must not import torch and the fork server must.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+from torpor_protocol.errors import ConfigError, TorporError
+
+_MAX_SETTINGS = 64 * 2**10
+_STDIN = 0
+
+
+def main(arguments: list[str]) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    try:
+        match arguments:
+            case ["supervisor"]:
+                return _supervisor()
+            case ["fork-server", *rest]:
+                from torpor_worker import forkserver
+
+                return forkserver.main(rest)
+            case _:
+                raise ConfigError(
+                    f"torpor_worker does not know {' '.join(arguments) or 'an empty command'!r}.",
+                    "Run python -m torpor_worker supervisor.",
+                )
+    except TorporError as error:
+        print(error, file=sys.stderr)
+        return error.exit_code
+
+
+def _supervisor() -> int:
+    from torpor_protocol.supervision import decode_settings
+    from torpor_worker.supervisor import Supervisor
+
+    settings = decode_settings(_read_line(_STDIN))
+    Supervisor(settings, _STDIN).run()
+    return 0
+
+
+def _read_line(fd: int) -> bytes:
+    """One line and nothing buffered behind it: the rest of the pipe is watched for its end."""
+    line = b""
+    while not line.endswith(b"\n") and len(line) < _MAX_SETTINGS:
+        byte = os.read(fd, 1)
+        if not byte:
+            break
+        line += byte
+    return line
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
