@@ -11,9 +11,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from torpor_protocol.api import API_VERSION, KIND, InferenceDeployment
-from torpor_protocol.api.explain import explain, shorten
+from torpor_protocol.api.explain import explain
 from torpor_protocol.errors import ConfigError
 from torpor_protocol.safe_yaml import MAX_BYTES, read_documents
+from torpor_protocol.words import shorten
 from torpor_protocol.yaml_scan import YamlRefused
 
 _START = f"Begin it with apiVersion: {API_VERSION} and kind: {KIND}."
@@ -84,5 +85,4 @@ def _only_one(documents: list[object], origin: str) -> dict[object, object]:
 
 
 def _kind_of(document: object) -> str:
-    kind = document.get("kind") if isinstance(document, dict) else None
-    return kind[:40] if isinstance(kind, str) else shorten(document)
+    return shorten(document.get("kind") if isinstance(document, dict) else document)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final
 
 import yaml
 
+from torpor_protocol.words import printable, shorten
 from torpor_protocol.yaml_scan import Scan, YamlRefused
 
 MAX_BYTES: Final = 2**20
@@ -57,7 +58,7 @@ def _refuse_odd_values(value: object) -> None:
             _refuse_odd_values(key)
             if not isinstance(key, str):
                 raise YamlRefused(
-                    f"has the key {str(key)[:40]}, which YAML does not read as a text",
+                    f"has the key {shorten(key)}, which YAML does not read as a text",
                     "Put the key in quotes.",
                 )
             _refuse_odd_values(item)
@@ -75,4 +76,4 @@ def _describe(error: yaml.YAMLError) -> str:
     mark = getattr(error, "problem_mark", None)
     problem = str(getattr(error, "problem", None) or "it holds a character that YAML forbids")
     place = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-    return f"is not valid YAML{place}: {' '.join(problem.split())[:120]}"
+    return f"is not valid YAML{place}: {printable(' '.join(problem.split()))[:120]}"

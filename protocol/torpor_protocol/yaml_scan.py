@@ -21,10 +21,12 @@ from yaml.events import (
 )
 
 from torpor_protocol.errors import ConfigError
+from torpor_protocol.words import shorten
 
 MAX_DEPTH: Final = 32
 MAX_NODES: Final = 50_000
 MAX_DOCUMENTS: Final = 100
+_STANDARD_TAG: Final = "tag:yaml.org,2002:"
 
 
 class YamlRefused(ConfigError):
@@ -69,7 +71,7 @@ class Scan:
     def _alias(self, event: AliasEvent, line: int) -> None:
         if event.anchor is None or event.anchor not in self.anchors:
             raise YamlRefused(
-                f"refers at line {line} to *{str(event.anchor)[:40]}, which is not complete there",
+                f"refers at line {line} to {shorten(event.anchor)}, which is not complete there",
                 "Write the part out instead of referring to it.",
             )
         self._refuse_odd_key(line)
@@ -79,7 +81,8 @@ class Scan:
         tag = getattr(event, "tag", None)
         if tag is not None:
             raise YamlRefused(
-                f"has the tag {tag[:40]} at line {line}", "Remove the tag; quotes make a text."
+                f"has the tag {shorten(tag.replace(_STANDARD_TAG, '!!'))} at line {line}",
+                "Remove the tag; quotes make a text.",
             )
         if isinstance(event, ScalarEvent):
             self._key(event.value, line)
@@ -96,7 +99,7 @@ class Scan:
             return
         if text in frame.keys:
             raise YamlRefused(
-                f"has the key {text[:40]} twice in one map, again at line {line}", "Keep one."
+                f"has the key {shorten(text)} twice in one map, again at line {line}", "Keep one."
             )
         frame.keys.add(text)
 

@@ -16,8 +16,7 @@ from pydantic_core import ErrorDetails
 
 from torpor_protocol.api.fields import Path, bounds, by_alias, dotted, field_at, model_at, places_of
 from torpor_protocol.api.rules import REFUSED
-
-LONGEST_VALUE: Final = 60
+from torpor_protocol.words import shorten
 
 
 @dataclass(frozen=True)
@@ -34,18 +33,6 @@ def explain(error: ValidationError, root: type[BaseModel]) -> Problem:
     """The first problem of a validation of ``root``."""
     first, *others = error.errors(include_url=False)
     return _Explanation(root, first).problem(len(others))
-
-
-def shorten(value: object) -> str:
-    """A value as JSON, on one line and never longer than a message can bear."""
-    if isinstance(value, dict):
-        return "a map"
-    if isinstance(value, list):
-        return "a list"
-    if isinstance(value, int) and value.bit_length() > 4 * LONGEST_VALUE:
-        return "a huge number"
-    text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= LONGEST_VALUE else text[: LONGEST_VALUE - 1] + "…"
 
 
 def _fold(name: str) -> str:

@@ -11,6 +11,8 @@ from annotated_types import Ge, Le
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from torpor_protocol.words import shorten
+
 Path = Sequence[str | int]
 
 
@@ -20,10 +22,10 @@ def dotted(path: Path) -> str:
     for part in path:
         if isinstance(part, int):
             text += f"[{part}]"
-        elif not re.fullmatch(r"[\w-]+", part):
-            text += f'["{part[:40]}"]'
+        elif not re.fullmatch("[A-Za-z0-9_-]{1,60}", part):
+            text += f"[{shorten(part)}]"
         else:
-            text += f".{part[:40]}"
+            text += f".{part}"
     return text.removeprefix(".")
 
 

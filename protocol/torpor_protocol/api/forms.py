@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, JsonValue, WithJsonSchema
 from pydantic.json_schema import JsonSchemaValue
@@ -76,6 +76,28 @@ class Unique:
         return handler(schema) | kind
 
 
+@dataclass(frozen=True)
+class KeyedBy:
+    """A map whose keys have ``form``. Kubernetes knows no patterns for keys, so a rule says it."""
+
+    form: Form
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        found = handler(schema)
+        found.pop("propertyNames", None)
+        for values in found.pop("patternProperties", {}).values():
+            found["additionalProperties"] = values
+        rule = f"self.all(key, key.matches(r'{self.form.pattern}'))"
+        found["x-kubernetes-validations"] = [
+            {"rule": rule, "message": f"each key must be {self.form.words}"}
+        ]
+        return found
+
+
+Value = TypeVar("Value")
+
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED = r"([a-z0-9][-a-z0-9.]*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
 
@@ -93,9 +115,8 @@ ObjectName = Annotated[
 SecretKey = Annotated[
     str, Form("a key of letters, digits, dashes, dots and underscores", r"^[-._a-zA-Z0-9]+$", 253)
 ]
-QualifiedName = Annotated[
-    str, Form("a qualified name such as example.com/name", f"^{_QUALIFIED}$", 317)
-]
+_QUALIFIED_NAME = Form("a qualified name such as example.com/name", f"^{_QUALIFIED}$", 317)
+QualifiedName = Annotated[str, _QUALIFIED_NAME]
 LabelValue = Annotated[
     str,
     Form(
@@ -113,6 +134,7 @@ ImageReference = Annotated[
         512,
     ),
 ]
+NameMap = Annotated[dict[QualifiedName, Value], KeyedBy(_QUALIFIED_NAME)]
 Digest = Annotated[
     str,
     Form("sha256: and 64 hexadecimal digits", "^sha256:[0-9a-f]{64}$", 71, shortest=71),

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from torpor_protocol.api.base import ApiModel, setting
-from torpor_protocol.api.forms import LabelValue, QualifiedName
+from torpor_protocol.api.forms import LabelValue, NameMap, QualifiedName
 from torpor_protocol.api.names import MAX_KUBERNETES_INT, MAX_SECONDS
 from torpor_protocol.api.quantity import Amount, quantity_value
 from torpor_protocol.api.rules import Rule
@@ -27,14 +27,14 @@ def _within_limits(resources: Resources) -> bool:
 
 
 class Resources(ApiModel):
-    requests: dict[QualifiedName, Amount] = setting(
+    requests: NameMap[Amount] = setting(
         "What the scheduler sets aside for a pod.",
         unit="map of resource name to quantity",
         factory=dict,
         example={"cpu": "4", "memory": "16Gi"},
         most=16,
     )
-    limits: dict[QualifiedName, Amount] = setting(
+    limits: NameMap[Amount] = setting(
         "What a pod may use at most. The accelerator is not named here: the operator sets it.",
         unit="map of resource name to quantity",
         factory=dict,

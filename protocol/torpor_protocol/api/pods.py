@@ -13,9 +13,9 @@ from torpor_protocol.api.env import EnvVar
 from torpor_protocol.api.forms import (
     ImageReference,
     LabelValue,
+    NameMap,
     ObjectName,
     OpaqueObject,
-    QualifiedName,
     Unique,
 )
 from torpor_protocol.api.names import MAX_ITEMS
@@ -46,7 +46,7 @@ class PodSettings(ApiModel):
         example=[{"name": "NCCL_DEBUG", "value": "INFO"}],
         most=MAX_ITEMS,
     )
-    node_selector: dict[QualifiedName, LabelValue] = setting(
+    node_selector: NameMap[LabelValue] = setting(
         "Labels that a node must have.",
         unit="map of label to value",
         factory=dict,

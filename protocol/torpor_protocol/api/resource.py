@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any, ClassVar, Literal
 
-from pydantic import JsonValue
-
 from torpor_protocol.api.base import ApiModel, setting
-from torpor_protocol.api.forms import DnsLabel
+from torpor_protocol.api.forms import DnsLabel, OpaqueObject
 from torpor_protocol.api.names import API_VERSION, KIND, MAX_NAME
 from torpor_protocol.api.rules import Rule
 from torpor_protocol.api.spec import InferenceDeploymentSpec
@@ -53,8 +51,8 @@ class ObjectMeta(ApiModel):
     deletion_grace_period_seconds: int | None = _by_server("Time left to end.", 30)
     self_link: str | None = _by_server("Path in the API.", "/apis/torpor.dev/v1alpha1/demo")
     finalizers: list[str] | None = _by_server("What delays a deletion.", ["example.com/hold"])
-    owner_references: list[dict[str, JsonValue]] | None = _by_server("Owners.", [])
-    managed_fields: list[dict[str, JsonValue]] | None = _by_server("Who set which field.", [])
+    owner_references: list[OpaqueObject] | None = _by_server("Owners.", [])
+    managed_fields: list[OpaqueObject] | None = _by_server("Who set which field.", [])
 
 
 class InferenceDeployment(ApiModel):
