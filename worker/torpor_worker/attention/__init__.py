@@ -1,0 +1,1 @@
+"""Paged attention: backends over one interface (``base``), chosen in ``select``."""
