@@ -10,13 +10,14 @@ from torpor_protocol.words import printable, shorten
 from torpor_protocol.yaml_scan import Scan, YamlRefused
 
 MAX_BYTES: Final = 2**20
-_TIMESTAMP: Final = "tag:yaml.org,2002:timestamp"
+# A date and a lone "=" are texts here, as everywhere else where a manifest is read.
+_UNKNOWN: Final = ("tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value")
 _BASE: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_BASE):  # type: ignore[misc]  # the C loader where PyYAML has it
     yaml_implicit_resolvers: ClassVar[Any] = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in _UNKNOWN]
         for first, resolvers in _BASE.yaml_implicit_resolvers.items()
     }
 

@@ -245,7 +245,7 @@ def test_load_of_a_dumped_model_is_the_model(
 ) -> None:
     model = api.InferenceDeployment.from_wire(resource)
     path = tmp_path_factory.getbasetemp() / "dumped.yaml"
-    path.write_text(yaml.safe_dump(model.to_wire(), allow_unicode=True), encoding="utf-8")
+    path.write_text(yaml.safe_dump(model.to_wire()), encoding="utf-8")
     loaded = load_manifest(path)
     assert loaded == model
     assert loaded.to_wire() == model.to_wire()
