@@ -169,7 +169,11 @@ class FakePod:
     # Groups and calls
 
     def form(
-        self, ranks: int = 1, worker: str = "FakeWorker", hello: bool = True
+        self,
+        ranks: int = 1,
+        worker: str = "FakeWorker",
+        hello: bool = True,
+        within: float = PATIENCE,
     ) -> dict[int, int]:
         """Form a new group; gives the process id of each rank once all have said hello."""
         if not self._greeted:
@@ -182,7 +186,7 @@ class FakePod:
         self.send(NAME, msgspec.structs.replace(form, keys=keys))
         pids: dict[int, int] = {}
         while hello and len(pids) < ranks:
-            _, message = self.expect(RankHello)
+            _, message = self.expect(RankHello, within=within)
             pids[message.rank] = message.pid
         self.seen |= self.descendants()
         return pids

@@ -21,6 +21,8 @@ from torpor_worker.security import client_security
 
 SETTINGS = SupervisorSettings("ipc:///nowhere/workers.sock", "supervisor-0", devices=1)
 
+TORCH_IMPORT = 120.0
+
 
 def start(line: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "torpor_worker", *arguments]
@@ -37,7 +39,7 @@ def test_a_supervisor_and_its_log_import_no_torch(tmp_path: Path) -> None:
 
 def test_a_preloaded_torch_starts_no_thread_and_ranks_have_it_at_once(tmp_path: Path) -> None:
     with FakePod(tmp_path / "r", preload=["torch", "no.such.module"]) as pod:
-        pids = pod.form(2)
+        pids = pod.form(2, within=TORCH_IMPORT)
         fork_server = pod.fork_server()
         assert psutil.Process(fork_server).num_threads() == 1
         assert "libtorch" in Path(f"/proc/{fork_server}/maps").read_text()

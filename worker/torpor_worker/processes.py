@@ -10,11 +10,13 @@ import ctypes
 import os
 import signal
 from pathlib import Path
+from typing import NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PROC = Path("/proc")
+_SWITCHES = ("voluntary_ctxt_switches", "nonvoluntary_ctxt_switches")
 GONE = ""
 
 
@@ -46,10 +48,24 @@ def _stat(pid: int) -> list[str]:
     return text.rpartition(")")[2].split()
 
 
-def process_state(pid: int) -> str:
-    """One letter as in ``ps`` (R, S, D, T, t, Z, ...), or GONE."""
-    fields = _stat(pid)
-    return fields[0] if fields else GONE
+class Sighting(NamedTuple):
+    """What a process was doing: its state as in ``ps`` (R, S, D, T, t, Z, ...), GONE without one;
+    and how often it has been switched away from so far, which tells a process that waits for a
+    slow disk again and again from one that waits for ever."""
+
+    state: str
+    switches: int
+
+
+def sight(pid: int) -> Sighting:
+    """Of the process's main thread."""
+    try:
+        lines = (_PROC / str(pid) / "status").read_text(errors="replace").splitlines()
+    except OSError:
+        return Sighting(GONE, 0)
+    fields = dict(line.partition(":")[::2] for line in lines)
+    switches = sum(int(fields.get(name, "0")) for name in _SWITCHES)
+    return Sighting(fields["State"].split()[0], switches)
 
 
 def resident_bytes(pid: int) -> int:

@@ -18,12 +18,13 @@ _LAST_READS = 64
 
 
 class RankLog:
-    """The reading end of one rank's output."""
+    """``fd``: the reading end of one rank's output. ``out``: where its lines go."""
 
-    def __init__(self, rank: int, fd: int) -> None:
+    def __init__(self, rank: int, fd: int, out: int = 2) -> None:
         os.set_blocking(fd, False)
         self.fd = fd
         self.ended = False
+        self._out = out
         self._prefix = f"[rank {rank}] ".encode()
         self._tail = b""
         self._line = b""
@@ -60,7 +61,7 @@ class RankLog:
             self._line = b""
         for line in lines:
             for start in range(0, max(1, len(line)), room):
-                _write_if_ready(2, self._prefix + line[start : start + room] + b"\n")
+                _write_if_ready(self._out, self._prefix + line[start : start + room] + b"\n")
 
 
 def _write_if_ready(fd: int, data: bytes) -> None:

@@ -87,7 +87,7 @@ class Supervisor:
 
     def _take(self, readable: set[Source]) -> None:
         if self._parent in readable and not os.read(self._parent, 4096):
-            log.info("The parent process is gone: every rank ends.")
+            log.debug("Standard input has ended: every rank ends.")
             self._running = False
         if self._signals.fileno() in readable:
             self._on_signals(self._signals.read())
@@ -145,8 +145,8 @@ class Supervisor:
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             pids = [*self._formation.pids().values(), self._fork_server.pid]
-            states = {pid: processes.process_state(pid) for pid in pids if pid}
-            stalls = self._watch.look(states, now)
+            sightings = {pid: processes.sight(pid) for pid in pids if pid}
+            stalls = self._watch.look(sightings, now)
             self._do(self._formation.on_stalls(stalls, self._fork_server.pid))
             self._do(self._formation.on_tick(now))
         if now >= self._tell_at:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from torpor_worker.processes import Sighting
+
 # Seconds in one of these states before the process counts as stalled.
 PATIENCE = {"T": 1.0, "t": 1.0, "D": 10.0}
+NEVER = float("inf")
 
 
 @dataclass
 class _Spell:
-    state: str
+    """How long a process has not been seen to do anything."""
+
+    sighting: Sighting
     since: float
     told: bool = False
 
@@ -30,16 +35,16 @@ class StallWatch:
     def __init__(self) -> None:
         self._spells: dict[int, _Spell] = {}
 
-    def look(self, states: dict[int, str], now: float) -> list[Stall]:
-        """``states``: state letter by pid. Each stall is told once, until it ends."""
+    def look(self, sightings: dict[int, Sighting], now: float) -> list[Stall]:
+        """``sightings`` by pid. Each stall is told once, until it ends."""
         stalls = []
-        self._spells = {pid: spell for pid, spell in self._spells.items() if pid in states}
-        for pid, state in states.items():
+        self._spells = {pid: spell for pid, spell in self._spells.items() if pid in sightings}
+        for pid, sighting in sightings.items():
             spell = self._spells.get(pid)
-            if spell is None or spell.state != state:
-                spell = self._spells[pid] = _Spell(state, now)
+            if spell is None or spell.sighting != sighting:
+                spell = self._spells[pid] = _Spell(sighting, now)
             seconds = now - spell.since
-            if not spell.told and seconds > PATIENCE.get(state, float("inf")):
+            if not spell.told and seconds > PATIENCE.get(sighting.state, NEVER):
                 spell.told = True
-                stalls.append(Stall(pid, state, seconds))
+                stalls.append(Stall(pid, sighting.state, seconds))
         return stalls
