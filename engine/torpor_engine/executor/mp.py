@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 
 STOP_SECONDS = 5.0
 LOOPBACK = "lo"
+SOCKET = "workers.sock"
 
 
 class MpExecutor(GroupExecutor):
@@ -37,8 +38,7 @@ class MpExecutor(GroupExecutor):
     def _open_router(self) -> tuple[Router, str, CurveKeys | None]:
         if self.config.worker_transport == "ipc":
             router = Router(IpcSecurity())
-            endpoint = router.bind(f"ipc://{self.hooks.run_dir / 'workers.sock'}")
-            return router, endpoint, None
+            return router, router.bind(f"ipc://{self.hooks.run_dir / SOCKET}"), None
         keys = CurveKeys.generate()
         router = Router(CurveServer(keys))
         return router, router.bind("tcp://127.0.0.1:0"), keys
@@ -61,6 +61,7 @@ class MpExecutor(GroupExecutor):
             replica=self.hooks.replica,
             keys=keys,
             interface=LOOPBACK,
+            preload=(self.config.worker_class.partition(":")[0],),
         )
         self._process = subprocess.Popen(
             [sys.executable, "-m", "torpor_worker", "supervisor"],
@@ -125,6 +126,7 @@ class MpExecutor(GroupExecutor):
                 self._process.wait()
             self._process = None
         super().shutdown()
+        (self.hooks.run_dir / SOCKET).unlink(missing_ok=True)
 
 
 def _name(number: int) -> str:
