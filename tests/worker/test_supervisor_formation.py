@@ -199,6 +199,17 @@ def test_the_loss_of_the_fork_server_ends_a_disband() -> None:
     assert formation.on_ready(3.0) == [Start(next_form)]
 
 
+def test_a_form_that_waits_is_lost_with_a_fork_server_that_dies_while_importing() -> None:
+    formation = Formation(2, now=0.0)
+    formation.on_message(A, fake_form(A, 2), 1.0)
+    tail = "The fork server ended with status -11 before it started this rank."
+    told = [Send(A, RankExited(rank, 0, -11, tail)) for rank in (0, 1)]
+    assert formation.on_fork_server_lost(-11, 2.0) == told
+    assert formation.on_ready(3.0) == []
+    form = fake_form(B, 2)
+    assert formation.on_message(B, form, 4.0) == [Start(form)]
+
+
 def test_a_fork_server_that_never_gets_ready_is_replaced_again_and_again() -> None:
     formation = Formation(1, now=0.0)
     assert formation.on_tick(PRELOAD_TIMEOUT - 1) == []

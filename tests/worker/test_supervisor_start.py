@@ -13,7 +13,7 @@ import pytest
 
 from fake_pod import FakePod, eventually
 from torpor_protocol.errors import ConfigError
-from torpor_protocol.rpc import Hello, RankKeys
+from torpor_protocol.rpc import Hello, RankExited, RankKeys
 from torpor_protocol.supervision import SupervisorSettings, decode_settings, encode_settings
 from torpor_protocol.transport import CurveClient, CurveKeys, IpcSecurity
 from torpor_worker.processes import threads_per_rank
@@ -57,10 +57,13 @@ def test_a_fork_server_that_dies_at_once_is_started_again_but_not_in_a_loop(
     exits.write_text("import os; os._exit(9)")
     with FakePod(tmp_path / "r", preload=["exits"], path=[tmp_path]) as pod:
         starts = "ended with status 9"
+        pod.form(1, hello=False)
+        _, exited = pod.expect(RankExited)
+        assert exited.status == 9 and "before it started this rank" in exited.log_tail
         assert eventually(lambda: pod.log.read_text().count(starts) >= 2, within=20)
         before = pod.log.read_text().count(starts)
-        pod.expect(Hello)
-        pod.expect(Hello)
+        for _ in range(2):
+            pod.expect(Hello)
         assert pod.log.read_text().count(starts) - before < 10
         exits.write_text("")
         pod.form(1)

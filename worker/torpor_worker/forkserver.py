@@ -147,8 +147,10 @@ def preload(modules: Sequence[str]) -> None:
     for module in modules:
         try:
             importlib.import_module(module)
-        except (ImportError, OSError) as error:
+        except ModuleNotFoundError as error:
             log.warning("%s is not preloaded: %s.", module, error)
+        except Exception:
+            log.exception("%s is not preloaded.", module)
     # Collecting would touch, and so copy, every page that ranks share with this process.
     gc.collect()
     gc.freeze()

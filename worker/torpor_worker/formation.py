@@ -152,12 +152,17 @@ class Formation:
 
     def on_fork_server_lost(self, status: int, now: float) -> list[Action]:
         """Ranks that have a pid are told one by one, when they are reaped."""
+        tail = f"The fork server ended with status {status} before it started this rank."
+        actions: list[Action] = []
+        if self._next is not None and not self._ready:
+            # It died while importing and may do so for ever; the engine counts the attempts.
+            (group, form), self._next = self._next, None
+            for assignment in form.assignments:
+                message = RankExited(assignment.rank, NOT_FORKED, status, tail)
+                actions.append(Send(group, message))
         self._ready = False
         self._fork_server_since = now
-        unborn = [rank for rank, entry in self._ranks.items() if entry.pid == NOT_FORKED]
-        actions: list[Action] = []
-        for rank in unborn:
-            tail = f"The fork server died with status {status} before it started this rank."
+        for rank in [rank for rank, entry in self._ranks.items() if entry.pid == NOT_FORKED]:
             actions += self.on_exited(rank, NOT_FORKED, status, tail, now)
         return actions
 
