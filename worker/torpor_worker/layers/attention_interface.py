@@ -18,7 +18,7 @@ class AttentionRun(Protocol):
     def __call__(self, layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """``layer``: index among this rank's layers. q: [n, heads, d]; k and v: [n, kv_heads, d].
 
-        q and k are after rotary. The rows of each head are contiguous, but k and v may be views
-        with a larger stride between tokens. Returns [n, heads * d], contiguous, in q's dtype.
+        q and k are after rotary. A token's heads are contiguous, but the stride between tokens may
+        be larger: q, k and v are views. Returns [n, heads * d], contiguous, in q's dtype.
         """
         ...
