@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from core_thread import CoreThread
 from engine_builders import engine_config
-from hash_executor import CoreThread, Fault, HashExecutor
+from hash_executor import Fault, HashExecutor, hash_core
 from hash_model import expected
 from torpor_protocol.arrays import pack_i32
 from torpor_protocol.config import EngineConfig, RecoveryConfig, WakeConfig
@@ -61,7 +62,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
 
     def begin(*faults: Fault, **changes: Any) -> tuple[CoreThread, EngineConfig]:
         config = engine_config(**{"wake": WAKE, **changes})
-        core = CoreThread(config, tmp_path, *faults)
+        core = hash_core(config, tmp_path, *faults)
         started.append(core)
         return core, config
 

@@ -19,18 +19,14 @@ from typing import Any
 
 import psutil
 
-READY = re.compile(
-    r"serves \S+ at (http://\S+) \(admin (http://[^,]+), token in ([^)]+)\)"
-)
+READY = re.compile(r"serves \S+ at (http://\S+) \(admin (http://[^,]+), token in ([^)]+)\)")
 READY_SECONDS = 180.0
 
 
 class Replica:
     """One running server. ``url`` and ``admin_url`` have no trailing slash."""
 
-    def __init__(
-        self, target: Path | str, *flags: str, env: dict[str, str] | None = None
-    ) -> None:
+    def __init__(self, target: Path | str, *flags: str, env: dict[str, str] | None = None) -> None:
         self.log = tempfile.TemporaryFile(mode="w+")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "torpor_engine", "serve", str(target), "--port", "0"]
