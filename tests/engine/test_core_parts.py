@@ -171,6 +171,13 @@ def test_a_call_is_done_when_every_rank_has_answered_and_keeps_rank_order() -> N
     assert pending.result() == [10, 11]
 
 
+def test_an_acknowledgement_is_no_value_of_the_results_type() -> None:
+    pending = call()
+    pending.accept(rpc.Reply(0))
+    pending.accept(rpc.Reply(1, raw(11)))
+    assert pending.result() == [None, 11]
+
+
 def test_the_first_error_wins_and_names_the_rank() -> None:
     pending = call()
     pending.accept(rpc.Reply(1, error=rpc.RankError("ValueError", "no")))

@@ -11,6 +11,8 @@ import msgspec
 from torpor_protocol.errors import DeadlineMissed, GroupLost, RankFailed
 from torpor_protocol.rpc import Reply
 
+ACKNOWLEDGEMENT = b"\xc0"
+
 
 class GroupCall:
     """One ``collective_rpc``. ``pump`` processes messages until the deadline or an event."""
@@ -48,7 +50,7 @@ class GroupCall:
                     reply.error.fix,
                 )
             return
-        if reply.value == b"\xc0":
+        if bytes(reply.value) == ACKNOWLEDGEMENT:
             return
         try:
             self._values[reply.rank] = self._decoder.decode(reply.value)
