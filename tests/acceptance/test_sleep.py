@@ -1,0 +1,133 @@
+"""Sleep and wake of a served model: memory that falls, tokens that stay, streams that live."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from replica import Replica, running
+from streams import Stream
+
+PROMPT = "The hummingbird sleeps at night because"
+TINY = ("--dtype", "float32", "--max-model-len", "256", "--kv-cache-memory", "16Mi")
+REAL = ("--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "8")
+LAYERS, KV_HEADS, HEAD_DIM, PARAMETERS = 30, 3, 64, 134_515_008
+MIB = 2**20
+
+
+def kv_bytes(state: dict[str, Any]) -> int:
+    """Of all ranks together, for SmolLM2 in float32."""
+    tokens = state["kv_blocks"] * state["block_size"]
+    return int(tokens * LAYERS * 2 * KV_HEADS * HEAD_DIM * 4)
+
+
+def resident(pids: list[int]) -> int:
+    return sum(psutil.Process(pid).memory_info().rss for pid in pids if psutil.pid_exists(pid))
+
+
+def sleep(replica: Replica, level: int, mode: str = "wait") -> dict[str, Any]:
+    status, answer = replica.admin("POST", f"/sleep?level={level}&mode={mode}")
+    assert status == 200, answer
+    return dict(answer)
+
+
+@pytest.mark.real_model
+@pytest.mark.slow
+@pytest.mark.parametrize("tensor", [1, 3])
+def test_memory_falls_and_tokens_stay(smollm2: Path, tensor: int) -> None:
+    started = time.monotonic()
+    with running(smollm2, "--tensor", str(tensor), *REAL) as replica:
+        golden = replica.complete(PROMPT, 24)["text"]
+        print(f"\nTP {tensor}: cold start to 24 tokens {time.monotonic() - started:.2f} s")
+        for level in (1, 2, 3):
+            pids = replica.rank_pids()
+            before = resident(pids)
+            sleep(replica, level)
+            after = resident(pids)
+            wanted = kv_bytes(replica.state()) + (PARAMETERS * 4 if level > 1 else 0)
+            assert before - after >= wanted, f"level {level}: {before - after} of {wanted}"
+            begin = time.monotonic()
+            stream = Stream(replica, PROMPT, 24, ignore_eos=False)
+            assert stream.finish() == golden
+            print(
+                f"TP {tensor} level {level}: {before / MIB:.0f} -> {after / MIB:.0f} MiB "
+                f"(wanted {wanted / MIB:.0f}), first token {stream.times[0] - begin:.2f} s"
+            )
+            sleep(replica, level)
+            status, _ = replica.admin("POST", "/wake_up")
+            assert status == 200
+            assert replica.complete(PROMPT, 24)["text"] == golden
+
+
+@pytest.mark.parametrize("executor", ["uni", "mp"])
+def test_levels_of_a_tiny_model(tiny_llama: Path, executor: str) -> None:
+    with running(tiny_llama, *TINY, "--executor", executor) as replica:
+        golden = replica.complete([5, 6, 7], 24)["text"]
+        for level in (1, 2, 3):
+            pids = replica.rank_pids()
+            before = resident(pids)
+            sleep(replica, level)
+            assert before - resident(pids) >= 15 * MIB
+            assert replica.admin("GET", "/is_sleeping")[1] == {"is_sleeping": True}
+            assert replica.complete([5, 6, 7], 24)["text"] == golden
+            assert replica.admin("GET", "/is_sleeping")[1] == {"is_sleeping": False}
+
+
+@pytest.mark.parametrize("mode", ["wait", "abort", "keep"])
+def test_sleep_during_a_stream(tiny_llama: Path, mode: str) -> None:
+    with running(tiny_llama, *TINY, "--tensor", "2") as replica:
+        golden = Stream(replica, [5, 6, 7], 200).finish()
+        stream = Stream(replica, [5, 6, 7], 200)
+        stream.wait_pieces(3)
+        sleep(replica, 2, mode)
+        if mode == "abort":
+            with pytest.raises(AssertionError, match="error"):
+                stream.finish()
+            assert golden.startswith(stream.text)
+        else:
+            assert stream.done == (mode == "wait")
+            assert replica.admin("POST", "/wake_up")[0] == 200
+            assert stream.finish() == golden
+        assert replica.complete([5, 6, 7], 200, ignore_eos=True)["text"] == golden
+
+
+def test_twice_and_at_the_same_time(tiny_llama: Path) -> None:
+    with running(tiny_llama, *TINY, "--tensor", "2") as replica:
+        golden = replica.complete([5, 6, 7], 24)["text"]
+        for _ in range(2):
+            sleep(replica, 1)
+        for _ in range(2):
+            assert replica.admin("POST", "/wake_up")[0] == 200
+        statuses: list[int] = []
+        paths = ["/sleep?level=1", "/wake_up", "/sleep?level=2", "/wake_up", "/sleep?level=3"] * 3
+        threads = [
+            threading.Thread(target=lambda p=path: statuses.append(replica.admin("POST", p)[0]))  # type: ignore[misc]
+            for path in paths
+        ]
+        for thread in threads:
+            thread.start()
+        texts = [replica.complete([5, 6, 7], 24)["text"] for _ in range(5)]
+        for thread in threads:
+            thread.join()
+        assert set(texts) == {golden}
+        assert len(statuses) == len(paths)
+        assert set(statuses) <= {200, 409}
+        assert replica.complete([5, 6, 7], 24)["text"] == golden
+
+
+@pytest.mark.parametrize("cycles", [8, pytest.param(50, marks=pytest.mark.slow)])
+def test_cycles_do_not_grow(tiny_llama: Path, cycles: int) -> None:
+    with running(tiny_llama, *TINY, "--tensor", "2") as replica:
+        golden = replica.complete([5, 6, 7], 24)["text"]
+        sizes: list[int] = []
+        for cycle in range(cycles):
+            sleep(replica, 1 + cycle % 2)
+            assert replica.complete([5, 6, 7], 24)["text"] == golden
+            sizes.append(resident(replica.rank_pids()))
+        early = max(sizes[2:5])
+        assert max(sizes[5:]) <= early + 4 * MIB, sizes
