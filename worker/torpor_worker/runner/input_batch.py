@@ -18,17 +18,14 @@ from torpor_protocol.arrays import I32Array, I64Array
 from torpor_worker.attention.base import AttentionBatch
 from torpor_worker.runner.states import RequestStates
 from torpor_worker.runner.step_check import Step
+from torpor_worker.sampling.parameters import SampleRows
 
 
 @dataclass(frozen=True, slots=True)
 class InputBatch:
-    """``input_ids``, ``positions``: int64 [tokens], on the device.
-
-    ``sample_rows`` int64 [m]: the rows that sample, in batch order, on the host and on the device;
-    ``logits_index`` int64 [m], device: their last tokens; ``sample_positions`` int64 [m], device:
-    the place that the sampled token takes in its request; ``output_lens`` int64 [m], host: tokens
-    the request has generated so far.
-    """
+    """``input_ids``, ``positions``: int64 [tokens], on the device. ``rows`` int64, ``num_tokens``
+    int32, both [n], on the host: the scheduled rows. ``sampling``: those of them that sample;
+    ``logits_index`` int64 [m], on the device: where their last tokens are in the batch."""
 
     step: int
     rows: I64Array
@@ -36,11 +33,8 @@ class InputBatch:
     input_ids: Tensor
     positions: Tensor
     attention: AttentionBatch
-    sample_rows: I64Array
-    sample_rows_device: Tensor
-    sample_positions: Tensor
+    sampling: SampleRows
     logits_index: Tensor
-    output_lens: I64Array
 
 
 class _Uploaded(NamedTuple):
@@ -93,11 +87,13 @@ def prepare_inputs(step: Step, states: RequestStates) -> InputBatch:
         input_ids=input_ids,
         positions=positions,
         attention=attention,
-        sample_rows=sample_rows,
-        sample_rows_device=device.sample_rows,
-        sample_positions=device.sample_positions,
+        sampling=SampleRows(
+            host=sample_rows,
+            device=device.sample_rows,
+            positions=device.sample_positions,
+            output_lens=sample_positions - states.prompt_len[sample_rows],
+        ),
         logits_index=device.logits_index,
-        output_lens=sample_positions - states.prompt_len[sample_rows],
     )
 
 

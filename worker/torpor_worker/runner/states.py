@@ -26,15 +26,13 @@ NO_GENERATION = -1
 
 @dataclass(frozen=True, slots=True)
 class RowLimits:
-    """Sizes of a runner's arrays. ``max_blocks``: blocks of one row; ``num_blocks``: of all rows,
-    the null block among them (0 while there is no KV cache)."""
+    """Sizes of a runner's arrays. ``max_blocks``: blocks of one row."""
 
     max_num_seqs: int
     max_model_len: int
     max_num_batched_tokens: int
     block_size: int
     vocab_size: int
-    num_blocks: int = 0
 
     @property
     def max_blocks(self) -> int:
@@ -47,13 +45,14 @@ class RequestStates:
 
     Device: ``token_ids`` int32 [rows, max_model_len + 1] (a row that is full may still sample the
     token that ends it); ``last_token`` int64 [rows], its last known token; ``block_table`` int32
-    [rows, max_blocks].
+    [rows, max_blocks]. ``cache_blocks``: blocks of the KV cache, the null block among them.
     """
 
     def __init__(self, limits: RowLimits, device: torch.device | str) -> None:
         rows = limits.max_num_seqs
         self.limits = limits
         self.device = device
+        self.cache_blocks = 0
         self.prompt_len: I64Array = np.zeros(rows, np.int64)
         self.total_len: I64Array = np.zeros(rows, np.int64)
         self.num_computed: I64Array = np.zeros(rows, np.int64)
@@ -95,14 +94,14 @@ class RequestStates:
         self.last_token.apply_write()
         self.block_table.apply_write()
 
-    def append_tokens(self, rows: I64Array, rows_device: Tensor, tokens: Tensor) -> None:
-        """Append a sampled token to each row. ``tokens`` int64, on the device, parallel to
-        ``rows`` (host) and ``rows_device`` (the same rows, int64, on the device)."""
-        width = self.token_ids.tensor.shape[1]
-        cells = torch.from_numpy(rows * width + self.total_len[rows])
-        cells = cells.to(self.device, non_blocking=True)
-        self.token_ids.tensor.view(-1).index_put_((cells,), tokens.to(torch.int32))
-        self.last_token.tensor.index_put_((rows_device,), tokens)
+    def append_tokens(
+        self, rows: I64Array, rows_device: Tensor, positions: Tensor, tokens: Tensor
+    ) -> None:
+        """Append a sampled token to each row. ``tokens`` and ``positions`` (where they go) int64,
+        on the device, parallel to ``rows`` on the host and ``rows_device``."""
+        cells = positions + rows_device * self.token_ids.tensor.shape[1]
+        self.token_ids.tensor.view(-1).index_copy_(0, cells, tokens.to(torch.int32))
+        self.last_token.tensor.index_copy_(0, rows_device, tokens)
         self.total_len[rows] += 1
 
     def reset(self) -> None:

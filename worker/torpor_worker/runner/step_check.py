@@ -126,7 +126,7 @@ def _check_new(request: NewRequest, after: _After, states: RequestStates) -> Non
 
 
 def _check_block_ids(blocks: I32Array, states: RequestStates) -> None:
-    last = states.limits.num_blocks - 1
+    last = states.cache_blocks - 1
     _refuse_if(
         len(blocks) > 0 and bool(blocks.min() < 1 or blocks.max() > last),
         f"The step names a block outside 1..{last}.",

@@ -30,4 +30,4 @@ def _mix(x: Tensor) -> Tensor:
 
 def _shift_right(x: Tensor, bits: int) -> Tensor:
     """Logical: int64 tensors shift their sign in."""
-    return (x >> bits) & (2 ** (64 - bits) - 1)
+    return torch.bitwise_and(x >> bits, 2 ** (64 - bits) - 1)
