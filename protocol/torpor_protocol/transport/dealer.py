@@ -23,7 +23,7 @@ from torpor_protocol.rpc import (
 )
 from torpor_protocol.transport import refusals
 from torpor_protocol.transport.endpoints import check_endpoint
-from torpor_protocol.transport.frames import receive_parts
+from torpor_protocol.transport.frames import polled, receive_parts, send_parts
 from torpor_protocol.transport.identity import make_identity
 from torpor_protocol.transport.options import (
     set_address_family,
@@ -52,8 +52,7 @@ class Dealer:
         self._context = context
         self._socket = socket
         self._refusals = refusals.Refusals()
-        self._poller = zmq.Poller()
-        self._poller.register(socket, zmq.POLLIN)
+        self._poller = polled(socket)
 
     @classmethod
     def connect(cls, endpoint: str, identity: bytes, security: ClientSecurity) -> Dealer:
@@ -86,36 +85,30 @@ class Dealer:
     def send(self, group: bytes, sequence: int, message: WorkerMessage) -> None:
         """Never blocks. Raises PeerGone when the queue to the engine is full, WireError when the
         message itself is too large."""
-        parts = (pack_header(group, sequence), encode(message))
         try:
-            self._socket.send_multipart(parts, zmq.NOBLOCK)
+            send_parts(self._socket, pack_header(group, sequence), encode(message))
         except zmq.Again:
             raise PeerGone(_ENGINE, "it reads nothing and its queue is full") from None
 
     def receive(self, timeout_ms: int) -> Delivered | None:
         """The next frame; None when none comes within ``timeout_ms``."""
         deadline = time.monotonic() + timeout_ms / 1000
-        while True:
+        while self._poller.poll(max(timeout_ms, 0)):
             try:
-                delivered = self._next()
-            except zmq.Again:
-                remaining = max(0, int((deadline - time.monotonic()) * 1000))
-                if not self._poller.poll(remaining):
-                    return None
-                continue
+                return self._next()
+            except zmq.Again:  # the frame that was polled went with its connection
+                pass
             except WireError as error:
                 self._refusals.add(error.reason, _ENGINE, error.cause)
-                if time.monotonic() >= deadline:
-                    return None
-                continue
-            return delivered
+            timeout_ms = int((deadline - time.monotonic()) * 1000)
+        return None
 
     def _next(self) -> Delivered:
         parts = receive_parts(self._socket, _PARTS)
         if len(parts) != _PARTS:
             raise WireError(refusals.BAD_PARTS, "A frame is not one header and one body.")
-        header = unpack_header(parts[0].buffer)
-        return Delivered(header.group, header.sequence, decode_engine_message(parts[1].buffer))
+        header = unpack_header(parts[0].bytes)
+        return Delivered(header.group, header.sequence, decode_engine_message(parts[1].bytes))
 
     def close(self) -> None:
         """Drops what was not sent yet. Safe to call twice."""

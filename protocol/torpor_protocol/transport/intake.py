@@ -64,10 +64,10 @@ class Intake:
         peer = self._authenticated(parts[0], claimed_name(identity))
         if len(parts) != PARTS:
             raise WireError(refusals.BAD_PARTS, "A frame is not one header and one body.")
-        header = unpack_header(parts[1].buffer)
+        header = unpack_header(parts[1].bytes)
         if header.group != self.current_group and header.group != NO_GROUP:
             raise WireError(refusals.STALE_GROUP, "The frame is of another group.")
-        message = decode_worker_message(parts[2].buffer)
+        message = decode_worker_message(parts[2].bytes)
         if header.group == NO_GROUP and not isinstance(message, _GROUPLESS):
             raise WireError(refusals.STALE_GROUP, "The frame needs a group and has none.")
         if self._routes.setdefault(peer, identity) != identity:

@@ -19,7 +19,7 @@ from torpor_protocol.rpc import EngineMessage, encode, pack_header
 from torpor_protocol.transport import refusals
 from torpor_protocol.transport.admission import Admission
 from torpor_protocol.transport.endpoints import check_bind_address, check_endpoint
-from torpor_protocol.transport.frames import receive_parts
+from torpor_protocol.transport.frames import polled, receive_parts, send_parts
 from torpor_protocol.transport.handshakes import Handshakes
 from torpor_protocol.transport.identity import claimed_name, printable
 from torpor_protocol.transport.intake import PARTS, Intake, Received
@@ -52,9 +52,8 @@ class Router:
         set_heartbeats(self._socket)
         security.secure(self._socket)
         self._handshakes = Handshakes(self._context, self._socket)
-        self._poller = zmq.Poller()
-        for socket in self.sockets:
-            self._poller.register(socket, zmq.POLLIN)
+        self._frames = polled(self._socket)
+        self._everything = polled(*self.sockets)
 
     @property
     def current_group(self) -> bytes:
@@ -140,7 +139,7 @@ class Router:
         if identity is None:
             raise PeerGone(printable(peer), "no frame of it has come")
         try:
-            self._socket.send_multipart((identity, header, body), zmq.NOBLOCK)
+            send_parts(self._socket, identity, header, body)
         except zmq.Again:
             raise PeerGone(printable(peer), "it reads nothing and its queue is full") from None
         except zmq.ZMQError as error:
@@ -149,12 +148,12 @@ class Router:
             raise PeerGone(printable(peer), "its connection has ended") from None
 
     def receive(self, timeout_ms: int) -> list[Received]:
-        """The frames that wait, or the first that come within ``timeout_ms``; [] when none do.
+        """The frames that wait, or else the first that come within ``timeout_ms``; [] when none do.
 
         Answers handshakes meanwhile. Takes a bounded number, in turns between the peers."""
         deadline = time.monotonic() + timeout_ms / 1000
         while True:
-            ready = dict(self._poller.poll(max(timeout_ms, 0)))
+            ready = dict(self._everything.poll(max(timeout_ms, 0)))
             received = self._drain() if ready.pop(self._socket, 0) else []
             if ready:
                 self._gate.answer()
@@ -168,12 +167,14 @@ class Router:
         for _ in range(limits.MAX_FRAMES_PER_RECEIVE):
             try:
                 parts = receive_parts(self._socket, PARTS)
-            except zmq.Again:
+            except zmq.Again:  # the frame that was polled went with its connection
                 break
             try:
                 received.append(self._intake.accepted(parts))
             except WireError as error:
                 self._refuse(parts[0], error)
+            if not self._frames.poll(0):
+                break
         return received
 
     def _refuse(self, frame: zmq.Frame, error: WireError) -> None:
