@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from torpor_engine.executor.selection import select_executor
 from torpor_engine.model_folder import read_model_config
 from torpor_engine.parallelism import check_parallel
 from torpor_protocol.api import InferenceDeployment, InferenceDeploymentSpec, parse_quantity
@@ -109,6 +110,7 @@ def _resolve_spec(spec: InferenceDeploymentSpec, flags: Flags, name: str) -> Res
         if (value := getattr(flags, key)) is not None
     }
     config = _checked(msgspec.structs.replace(config, **overrides))
+    select_executor(config)
     names = flags.served_model_names or tuple(spec.model.served_names) or (name,)
     return Resolved(config, spec.wake.canary.prompt, names, float(spec.drain_timeout_seconds))
 

@@ -36,7 +36,7 @@ class Replica:
             text=True,
             env={**os.environ, **(env or {})},
         )
-        self.url = self.admin_url = self.token = ""
+        self.url = self.admin_url = self.token = self.ready_line = ""
         self.run_dir = Path()
 
     # Life
@@ -51,8 +51,10 @@ class Replica:
             found = READY.search(text)
             if found:
                 self.url, self.admin_url = found[1], found[2]
-                self.token = Path(found[3]).read_text().strip()
-                self.run_dir = Path(found[3]).parent
+                self.ready_line = text[found.start() :].splitlines()[0]
+                if not found[3].startswith("$"):
+                    self.token = Path(found[3]).read_text().strip()
+                    self.run_dir = Path(found[3]).parent
                 return self
             time.sleep(0.05)
         raise AssertionError(f"The server did not become ready:\n{text}\n{self.stderr()}")

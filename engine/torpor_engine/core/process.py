@@ -42,19 +42,26 @@ def main() -> int:
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"torpor-core", 0, 0, 0)
     _watch_parent(Path(settings.run_dir))
     link = FrameSocket(socket.socket(fileno=settings.fd))
-    core = Core(settings, Inbox(link))
+    try:
+        _run(Core(settings, Inbox(link)))
+    except TorporError as error:
+        log.error("%s", error)
+        return error.exit_code
+    finally:
+        if link.closed:
+            shutil.rmtree(settings.run_dir, ignore_errors=True)
+    return 0
+
+
+def _run(core: Core) -> None:
     signal.signal(signal.SIGTERM, lambda *_: core.stop())
     try:
         core.run()
     except TorporError as error:
-        log.error("%s", error)
         core.publish_failure(error)
-        return error.exit_code
+        raise
     finally:
         core.close()
-        if link.closed:
-            shutil.rmtree(settings.run_dir, ignore_errors=True)
-    return 0
 
 
 def _watch_parent(run_dir: Path) -> None:

@@ -209,6 +209,8 @@ class GroupExecutor(Executor):
     def _dispatch(self, seconds: float) -> None:
         for received in self._router.receive(int(max(seconds, 0) * 1000)):
             message = received.message
+            if self._speaks_for_another(received.peer, message):
+                continue
             if isinstance(message, rpc.Reply):
                 call = self._calls.get(received.sequence)
                 if call is not None:
@@ -223,6 +225,18 @@ class GroupExecutor(Executor):
         self._roster.raise_loss()
         if self._members:
             self._roster.raise_silence(SUPERVISOR_SILENCE)
+
+    def _speaks_for_another(self, peer: bytes, message: rpc.WorkerMessage) -> bool:
+        """The wire proves who the peer is; what it says of ranks is checked here: a rank speaks for
+        itself only, and ends of ranks are a supervisor's to tell."""
+        match message:
+            case rpc.Reply(rank=rank) | rpc.RankHello(rank=rank) | rpc.Progress(rank=rank):
+                foreign = peer != self._rank_peer(rank)
+            case _:
+                foreign = peer in self._rank_peers
+        if foreign:
+            log.warning("%s sent a %s of another.", peer.decode(), type(message).__name__)
+        return foreign
 
     def fileno(self) -> int:
         return int(self._router.socket.getsockopt(zmq.FD))
