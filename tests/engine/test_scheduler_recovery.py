@@ -6,6 +6,7 @@ import pytest
 
 from scheduler_driver import Driver, request, small_config
 from torpor_protocol.arrays import unpack_i32
+from torpor_protocol.errors import GroupLost
 from torpor_protocol.steps import SchedulerOutput
 
 POISON = 666
@@ -84,6 +85,18 @@ def test_a_new_group_gets_no_word_of_old_rows_and_newer_generations() -> None:
     assert message is not None
     assert message.finished == b""
     assert sorted(new.generation for new in message.new) == [2, 2]
+
+
+def test_the_result_of_a_step_from_before_a_reset_is_refused() -> None:
+    driver = Driver(small_config(), 65)
+    driver.add(request(1, [9] * 3, max_tokens=6, ignore_eos=True))
+    driver.fly()
+    old = driver.flights.popleft()
+    driver.sleep_and_wake()
+    with pytest.raises(GroupLost, match="Step 0"):
+        driver.scheduler.update(*old)
+    driver.run()
+    driver.check_quiet()
 
 
 def test_nothing_is_cached_after_a_reset() -> None:

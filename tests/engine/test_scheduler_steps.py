@@ -184,6 +184,21 @@ def test_a_preempted_request_comes_back_first_and_with_its_tokens() -> None:
     driver.check_quiet()
 
 
+def test_an_urgent_request_may_take_the_place_of_the_preempted() -> None:
+    driver = Driver(small_config(rows=2, prefix_caching=False), 11)
+    for index in (1, 2):
+        driver.add(request(index, prompt(15), max_tokens=20, ignore_eos=True))
+    driver.step()
+    driver.add(request(3, prompt(2), max_tokens=20, ignore_eos=True, priority=-1))
+    message = driver.step()
+    while message is None or not message.new:
+        message = driver.step()
+    assert driver.scheduler.stats().preemptions == 1
+    assert message.new[0].sampling.seed == 3 and message.finished == pack_i32([1])
+    driver.run()
+    driver.check_quiet()
+
+
 def test_freed_rows_are_told_once_and_in_order() -> None:
     driver = Driver(small_config(), 65)
     for index in range(4):
@@ -226,7 +241,7 @@ def test_a_step_of_known_requests_does_not_grow_with_their_prompts(rows: int) ->
 
 def test_many_long_cached_prompts_do_not_overflow_a_frame() -> None:
     length = 100_000
-    rows = 2 * MAX_NEW_BYTES // (4 * length)
+    rows = 3 * MAX_NEW_BYTES // (4 * length)
     config = small_config(rows=rows, budget=2 * length, max_model_len=length + 10, block_size=16)
     scheduler = Scheduler(config, 20_000)
     data = pack_i32(prompt(length, first=0))

@@ -167,7 +167,7 @@ class Driver:
         assert state.kv.pool.num_used == 0 and not state.kv.pool.ref_counts.any()
         assert state.rows.num_free == self.config.scheduler.max_num_seqs
         assert len(state.journal) == len(state.waiting) == 0
-        assert not state.quarantine.watching
+        assert not state.quarantine.watching and not self.scheduler._flights
         self.check_consistent()
 
     def check_consistent(self) -> None:
@@ -188,6 +188,7 @@ class Driver:
                 assert mirror.computed == state.rows.computed[row]
         assert (pool.ref_counts == wanted).all()
         assert len(set(running)) == len(running) == state.rows.num_running
+        assert set(np.flatnonzero(state.rows.in_flight).tolist()) <= set(running)
         assert len(state.journal) == len(running) + len(state.waiting)
         unended = sum(client.end is None for client in self.clients.values())
         assert unended == len(state.journal) + len(state.ended)

@@ -84,5 +84,4 @@ def _seat(
         blocks=pack_i32(blocks),
         sampling=entry.sampling,
     )
-    started = Started(entry.id, min(num_cached, entry.prompt_len))
-    return Admitted(message, num_tokens, started)
+    return Admitted(message, num_tokens, Started(entry.id, num_cached))

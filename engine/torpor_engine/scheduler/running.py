@@ -25,7 +25,6 @@ class RunningPlan(NamedTuple):
     grown: I32Array
     blocks: I32Array
     budget_left: int
-    preempted: bool
 
 
 def plan_running(state: SchedulerState, budget: int) -> RunningPlan:
@@ -45,7 +44,7 @@ def plan_running(state: SchedulerState, budget: int) -> RunningPlan:
     budget -= len(decodes)
     if not single.all():
         chunks, budget = _plan_chunks(rows[~single], pending[~single], budget, preempted)
-    return RunningPlan(decodes, chunks, grown, blocks, budget, bool(preempted))
+    return RunningPlan(decodes, chunks, grown, blocks, budget)
 
 
 def _make_room(state: SchedulerState, decodes: I32Array) -> tuple[I32Array, I32Array, set[int]]:

@@ -101,7 +101,7 @@ class Scheduler:
         """The next step, or None while there is nothing to do (or only steps in flight)."""
         state = self._state
         plan = plan_running(state, self._budget)
-        admitted = [] if plan.preempted else admit(state, plan.budget_left)
+        admitted = admit(state, plan.budget_left)
         if not (len(plan.decodes) or plan.chunks or admitted):
             return None
         step = self._steps
