@@ -49,6 +49,8 @@ def split_prompts(value: Any, limits: PromptLimits) -> list[str | list[int]]:
         raise invalid("'prompt' must be a text, token ids, or a list of either.", PARAM)
     else:
         entries = value if isinstance(value[0], str | list) else [value]
+        if len({isinstance(entry, str) for entry in entries}) > 1:
+            raise invalid("The entries of 'prompt' must be all texts or all lists of ids.", PARAM)
     if len(entries) > MAX_PROMPTS:
         raise invalid(f"'prompt' has more than {MAX_PROMPTS} entries.", PARAM)
     return [_entry(entry, limits) for entry in entries]
@@ -61,7 +63,7 @@ def _entry(entry: Any, limits: PromptLimits) -> str | list[int]:
         limits.check_text(entry, PARAM)
         return entry
     if not isinstance(entry, list):
-        raise invalid("The entries of 'prompt' must be all texts or all lists of ids.", PARAM)
+        raise invalid("An entry of 'prompt' is neither a text nor token ids.", PARAM)
     limits.check_ids(entry, PARAM)
     for token in entry:
         if type(token) is not int or not 0 <= token < limits.vocab_size:

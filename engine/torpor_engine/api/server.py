@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 
 import uvicorn
 from fastapi import FastAPI
@@ -56,43 +56,54 @@ async def serve(
 
     ``on_ready`` gets the URLs of both ports, for a client on this machine. Port 0 takes a free one.
     Raises PortError when a port cannot be bound."""
-    client_socket = bind(host, port, "--port")
-    try:
-        admin_socket = bind(admin_host, admin_port, "--admin-port")
-    except BaseException:
-        client_socket.close()
-        raise
-    urls = (url_of(client_socket), url_of(admin_socket))
+    listeners = _bind_both((host, port), (admin_host, admin_port))
     servers = [
         _server(create_client_app(context), context.settings),
         _server(create_admin_app(context), context.settings),
     ]
     tasks = [
         asyncio.create_task(server.serve([listener]))
-        for server, listener in zip(servers, (client_socket, admin_socket), strict=True)
+        for server, listener in zip(servers, listeners, strict=True)
     ]
-    keeper = asyncio.create_task(Housekeeper(context).run())
+    tasks.append(asyncio.create_task(Housekeeper(context).run()))
+    urls = [url_of(listener) for listener in listeners]
     try:
         for server in servers:
             await _first(server.up.wait(), tasks)
-        on_ready(*urls)
-        await _first(stop.wait(), [*tasks, keeper])
-        await _first(_drain(context), [*tasks, keeper])
+        on_ready(urls[0], urls[1])
+        await _first(stop.wait(), tasks)
+        await _first(_drain(context), tasks)
     except BaseException:
         for server in servers:
             server.force_exit = True
         raise
     finally:
-        for server in servers:
-            server.should_exit = True
-        keeper.cancel()
-        await asyncio.gather(*tasks, keeper, return_exceptions=True)
+        await _end(servers, tasks)
         context.encoder.close()
 
 
-async def _first(wanted: object, others: list[asyncio.Task[None]]) -> None:
+def _bind_both(client: tuple[str, int], admin: tuple[str, int]) -> list[socket.socket]:
+    listener = bind(*client, "--port")
+    try:
+        return [listener, bind(*admin, "--admin-port")]
+    except BaseException:
+        listener.close()
+        raise
+
+
+async def _end(servers: list[_Server], tasks: list[asyncio.Task[None]]) -> None:
+    """Servers end by themselves once told to; the housekeeper, the last task, is cancelled."""
+    for server in servers:
+        server.should_exit = True
+    tasks[-1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first(
+    wanted: Coroutine[object, object, object], others: list[asyncio.Task[None]]
+) -> None:
     """Wait for ``wanted``; one of ``others`` ending before it is an error, and is raised."""
-    task = asyncio.ensure_future(wanted)  # type: ignore[call-overload]
+    task = asyncio.create_task(wanted)
     try:
         done, _ = await asyncio.wait([task, *others], return_when=asyncio.FIRST_COMPLETED)
         if task not in done:

@@ -54,10 +54,10 @@ _STOP_SCHEMA = {
     "default": None,
     "description": "Text that ends the answer, or a list of such texts.",
 }
+_StopString = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 StopStrings = Annotated[
-    list[Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]] | None,
+    Annotated[list[_StopString], Field(max_length=MAX_STOP_STRINGS)] | None,
     BeforeValidator(_as_list),
-    Field(max_length=MAX_STOP_STRINGS),
     WithJsonSchema(_STOP_SCHEMA),
 ]
 
