@@ -88,13 +88,12 @@ def resources(draw: st.DrawFn) -> Wire:
 
 @st.composite
 def spoilt_resources(draw: st.DrawFn) -> Wire:
-    """A valid resource with anything at all in one place."""
+    """A valid resource with anything at all in one place, at any depth."""
     resource = draw(resources())
-    place: Any = resource
+    place = resource
     while True:
-        key = draw(st.sampled_from(sorted(place)) | TEXTS)
-        inner = place.get(key)
-        if not isinstance(inner, dict) or not inner or draw(st.booleans()):
-            place[key] = draw(JSON)
+        deeper = [key for key, inner in place.items() if isinstance(inner, dict) and inner]
+        if not deeper or draw(st.integers(0, 3)) == 0:
+            place[draw(st.sampled_from(sorted(place)) | TEXTS)] = draw(JSON)
             return resource
-        place = inner
+        place = place[draw(st.sampled_from(sorted(deeper, reverse=True)))]

@@ -202,7 +202,17 @@ SCHEMA: dict[str, Case] = {
         {"spec.worker.kvCacheMemory": "1.5Gi"}, {"spec.worker.kvCacheMemory": "2GB"}, "Ki, Mi, Gi"
     ),
     "kv cache 0": Case(
-        {"spec.worker.kvCacheMemory": 1}, {"spec.worker.kvCacheMemory": "0Gi"}, "at least 1"
+        {"spec.worker.kvCacheMemory": 1}, {"spec.worker.kvCacheMemory": 0}, "at least 1"
+    ),
+    "kv cache 0Gi": Case(
+        {"spec.worker.kvCacheMemory": "0.5Gi"},
+        {"spec.worker.kvCacheMemory": "0Gi"},
+        "Ki, Mi, Gi",
+    ),
+    "resources number": Case(
+        {"spec.engine.resources.limits": {f"a.com/r{n}": n for n in range(6)}},
+        {"spec.engine.resources.limits": {f"a.com/r{n}": n for n in range(7)}},
+        "at most 6 entries",
     ),
     "shared memory": Case(
         {"spec.worker.sharedMemory": "512Mi"}, {"spec.worker.sharedMemory": "-1Gi"}, "Ki, Mi, Gi"
@@ -250,6 +260,7 @@ SCHEMA: dict[str, Case] = {
     ),
     "source missing": Case({}, {"spec.model": {}}, "is missing"),
     "unknown": Case({"spec.replicas": 1}, {"spec.replica": 1}, "is not a known field"),
+    "unknown null": Case({"spec.replicas": None}, {"spec.x": None}, "is not a known field"),
     "host path": Case(
         _volume(emptyDir={"sizeLimit": "1Gi"}), _volume(hostPath={"path": "/"}), "not a known field"
     ),

@@ -48,10 +48,11 @@ class ApiModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_nulls(cls, data: Any) -> Any:
-        """As the API server does: a null is a field that was not given."""
-        if isinstance(data, dict):
-            return {key: value for key, value in data.items() if value is not None}
-        return data
+        """As the API server does: a null is a known field that was not given."""
+        if not isinstance(data, dict):
+            return data
+        known = {field.alias for field in cls.model_fields.values()} | set(cls.model_fields)
+        return {key: value for key, value in data.items() if value is not None or key not in known}
 
     @model_validator(mode="after")
     def _hold_rules(self) -> Self:

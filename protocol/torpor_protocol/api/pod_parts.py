@@ -12,6 +12,9 @@ from torpor_protocol.api.names import MAX_KUBERNETES_INT, MAX_SECONDS
 from torpor_protocol.api.quantity import Amount, quantity_value
 from torpor_protocol.api.rules import Rule
 
+# cpu, memory, ephemeral-storage, huge pages, a network device, one more. With more than seven the
+# API server refuses the CRD, because comparing the quantities might cost too much.
+_MAX_RESOURCES = 6
 _WITHIN = (
     "!has(self.requests) || !has(self.limits) || self.requests.all(name, !(name in self.limits) || "
     "quantity(string(self.requests[name])).compareTo(quantity(string(self.limits[name]))) <= 0)"
@@ -32,14 +35,14 @@ class Resources(ApiModel):
         unit="map of resource name to quantity",
         factory=dict,
         example={"cpu": "4", "memory": "16Gi"},
-        most=16,
+        most=_MAX_RESOURCES,
     )
     limits: NameMap[Amount] = setting(
         "What a pod may use at most. The accelerator is not named here: the operator sets it.",
         unit="map of resource name to quantity",
         factory=dict,
         example={"memory": "16Gi"},
-        most=16,
+        most=_MAX_RESOURCES,
     )
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

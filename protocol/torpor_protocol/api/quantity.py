@@ -20,7 +20,11 @@ MAX_QUANTITY: Final = 2**63 - 1
 
 _NUMBER = r"[0-9]{1,19}(\.[0-9]{1,9})?"
 _AMOUNT: Final = f"^{_NUMBER}([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{{1,2}})?$"
-_BYTES: Final = f"^{_NUMBER}([KMGTPE]i|[kMGTPE]|[eE][+]?[0-9]{{1,2}})?$"
+# Never less than one byte, which a pattern can say and the API server's cost limits for CEL allow.
+_BYTES: Final = (
+    r"^([1-9][0-9]{0,18}(\.[0-9]{1,9})?([KMGTPE]i|[kMGTPE]|[eE][+]?[0-9]{1,2})?"
+    r"|0\.0{0,2}[1-9][0-9]{0,6}([KMGTPE]i|[kMGTPE]))$"
+)
 _SPLIT: Final = re.compile(r"([0-9.]+)([eE][+-]?[0-9]+)?([a-zA-Z]*)")
 _SCALE: Final[dict[str, Decimal]] = {
     "": Decimal(1),
@@ -73,15 +77,11 @@ class QuantityForm:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
-        value = "quantity(string(self))"
-        bounds = {
-            "rule": f"{value}.compareTo(quantity('{self.least}')) >= 0",
-            "message": f"must be at least {self.least}",
-        }
+        # The API server applies the pattern to a text and the minimum to a number.
         return {
             "x-kubernetes-int-or-string": True,
             "pattern": self.pattern,
-            "x-kubernetes-validations": [bounds],
+            "minimum": self.least,
         }
 
 
