@@ -107,8 +107,11 @@ def test_a_wrong_field_is_named(server: ApiServer, field: str, value: Any) -> No
 
 @pytest.mark.parametrize(
     "prompt",
-    ["", [], [[]], [""], None, 5, {}, [1, "a"], ["a", 1], ["a", [1]], [[1], "a"], [-1], [1024]]
-    + [[[1], [1.5]], [True], [None], [[[1]]], ["x"] * 65, [[1]] * 65, [10**30]],
+    [
+        *("", [], [[]], [""], None, 5, {}, [-1], [1024], [10**30], [True], [None]),
+        *([1, "a"], ["a", 1], ["a", [1]], [[1], "a"], [[1], [1.5]], [[[1]]]),
+        *(["x"] * 65, [[1]] * 65),
+    ],
 )
 def test_a_prompt_of_no_known_form(server: ApiServer, prompt: Any) -> None:
     error = check(server.post(COMPLETIONS, {"model": MODEL, "prompt": prompt}), 400)
@@ -183,7 +186,7 @@ def test_log_probabilities_of_the_prompt_are_refused(server: ApiServer) -> None:
 @pytest.mark.parametrize("path", [COMPLETIONS, CHAT])
 def test_fields_that_ask_for_nothing_are_taken(server: ApiServer, path: str) -> None:
     """Clients send nulls, empty values, labels and fields of other servers."""
-    nothing = {name: None for name in UNSUPPORTED} | {
+    nothing = dict.fromkeys(UNSUPPORTED) | {
         "response_format": {"type": "text"},
         "best_of": 1,
         "suffix": "",

@@ -1,4 +1,4 @@
-"""What reaches the server as bytes: heads, bodies and connections that are not as they should be."""
+"""What reaches the server as bytes: heads, bodies and connections that are not as they ought."""
 
 from __future__ import annotations
 

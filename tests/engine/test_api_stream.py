@@ -98,7 +98,7 @@ def test_usage_in_every_chunk(server: ApiServer) -> None:
     server.core.step_seconds = 0.01
     options = {"include_usage": True, "continuous_usage_stats": True}
     try:
-        *chunks, done = ask(server, "/v1/completions", stream_options=options)
+        *chunks, _ = ask(server, "/v1/completions", stream_options=options)
     finally:
         server.core.step_seconds = 0.0
     counts = [chunk["usage"]["completion_tokens"] for chunk in chunks]
