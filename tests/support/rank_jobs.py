@@ -1,0 +1,86 @@
+"""What the ranks of a world do in tests; run by ``rank_host``, checked by the test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from greedy_run import generate
+from torpor_protocol.config import ParallelConfig, RankAssignment
+from torpor_worker.loader import load_weights
+from torpor_worker.models import build_model
+from torpor_worker.parallel import ParallelGroups, init_groups
+from torpor_worker.platforms import select_platform
+from worker_configs import engine_config
+
+GROUP = "ab" * 16
+
+
+def join(rank: int, folder: Path, tensor: int, pipeline: int) -> ParallelGroups:
+    """The rank's groups, met through a file in ``folder``."""
+    parallel = ParallelConfig(tensor, pipeline)
+    assignment = RankAssignment(rank, rank, parallel.world_size, GROUP, f"file://{folder}/store")
+    return init_groups(parallel, assignment, select_platform("cpu"), timeout=60)
+
+
+def generate_tokens(
+    rank: int,
+    folder: Path,
+    *,
+    model: str,
+    tensor: int,
+    pipeline: int,
+    prompts: list[list[int]],
+    steps: int,
+) -> None:
+    """Load the model's share, generate, and leave tokens.json (every rank) and the logits."""
+    groups = join(rank, folder, tensor, pipeline)
+    config = engine_config(Path(model), tensor=tensor, pipeline=pipeline)
+    built = build_model(config, groups, select_platform("cpu").pool())
+    load_weights(built, config, groups)
+    tokens, logits = generate(built, prompts, steps)
+    (folder / f"tokens-{rank}.json").write_text(json.dumps(tokens))
+    assert (logits is not None) == (rank == groups.output_rank)
+    if logits is not None:
+        save_file({"logits": logits.contiguous()}, folder / "logits.safetensors")
+    groups.close()
+
+
+def exchange(rank: int, folder: Path, *, tensor: int, pipeline: int, dtype: str) -> None:
+    """Every operation once, in ``dtype``; asserts what must hold on this rank."""
+    groups = join(rank, folder, tensor, pipeline)
+    kind = getattr(torch, dtype)
+    assert (groups.tp_rank, groups.pp_rank) == (rank % tensor, rank // tensor)
+    stage = [groups.pp_rank * tensor + other for other in range(tensor)]
+    total = groups.tp_all_reduce(torch.full((3, 5), float(rank), dtype=kind))
+    assert total.dtype == kind and bool((total == sum(stage)).all())
+    parts = groups.tp_gather(torch.full((2, 2), float(rank), dtype=kind))
+    assert (parts is None) == (groups.tp_rank != 0)
+    if parts is not None:
+        assert [int(part[0, 0]) for part in parts] == stage
+    tokens = torch.full((4,), rank, dtype=torch.int64)
+    assert groups.world_broadcast(tokens, groups.output_rank).tolist() == [groups.output_rank] * 4
+    for message in range(3):
+        if not groups.is_first_stage:
+            received = groups.recv_previous((2, 7), kind)
+            assert bool((received == rank - tensor + message).all())
+        if not groups.is_last_stage:
+            groups.send_next(torch.full((2, 7), float(rank + message), dtype=kind))
+    groups.barrier()
+    groups.close()
+
+
+def lose_a_peer(rank: int, folder: Path, *, victim: int) -> None:
+    """One rank of two leaves without a word; the other's next collective must fail soon."""
+    groups = join(rank, folder, 2, 1)
+    groups.barrier()
+    if rank == victim:
+        return
+    try:
+        for _ in range(2):
+            groups.tp_all_reduce(torch.zeros(8))
+    except RuntimeError as error:
+        (folder / "error.txt").write_text(str(error))
