@@ -115,9 +115,9 @@ class DecodePlanner:
         shape = self.shape
         size, most = len(lengths), int(blocks.max())
         tables = tables[:, :most].to(self._index_type)
-        own = torch.from_numpy(np.arange(most) < blocks[:, None])
+        own = np.arange(most) < blocks[:, None]
         entry = torch.from_numpy(np.repeat(np.arange(size), blocks))
-        real = tables[own]
+        real = tables.reshape(-1).index_select(0, torch.from_numpy(np.flatnonzero(own)))
         keys = real[:, None] * (shape.num_kv_heads * shape.head_dim) + self._key_pattern
         inside = torch.from_numpy(np.arange(most * shape.block_size) < lengths[:, None])
         mask = torch.zeros(inside.shape, dtype=shape.dtype)
@@ -131,7 +131,7 @@ class DecodePlanner:
             num_blocks=most,
             query_rows=entry if rows is None else rows.index_select(0, entry),
             key_index=keys.flatten(),
-            key_bags=self._key_bags(own, len(keys)),
+            key_bags=self._key_bags(torch.from_numpy(own), len(keys)),
             mask=mask[:, None],
             value_index=values.flatten(),
             value_bags=self._equal_bags(size * shape.num_heads, most * shape.block_size),

@@ -19,6 +19,7 @@ from torpor_worker.attention.base import AttentionBatch
 from torpor_worker.runner.states import RequestStates
 from torpor_worker.runner.step_check import Step
 from torpor_worker.sampling.parameters import SampleRows
+from torpor_worker.upload import upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +100,7 @@ def prepare_inputs(step: Step, states: RequestStates) -> InputBatch:
 
 def _upload(device: torch.device | str, parts: tuple[I64Array, ...]) -> _Uploaded:
     """One copy. The packed buffer is this step's own: nothing writes it again."""
-    packed = torch.from_numpy(np.concatenate(parts))
-    if torch.device(device).type == "cuda":
-        packed = packed.pin_memory().to(device, non_blocking=True)
+    packed = upload(np.concatenate(parts), device)
     return _Uploaded(*torch.split(packed, [len(part) for part in parts]))
 
 

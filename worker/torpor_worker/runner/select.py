@@ -10,7 +10,10 @@ from torpor_worker.runner.interface import Runner, RunnerParts
 from torpor_worker.runner.model_runner import ModelRunner
 from torpor_worker.runner.reference import ReferenceRunner
 
-RUNNERS: dict[str, Callable[[RunnerParts], Runner]] = {"v2": ModelRunner, "reference": ReferenceRunner}
+RUNNERS: dict[str, Callable[[RunnerParts], Runner]] = {
+    "v2": ModelRunner,
+    "reference": ReferenceRunner,
+}
 
 
 class RunnerChoice(NamedTuple):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from torpor_protocol.arrays import I32Array, I64Array, pack_i32
 from torpor_protocol.requests import TokenLogprobs
+from torpor_worker.upload import upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class LogprobRequest:
     def pack(self, tokens: Tensor) -> Tensor:
         """int32 [a * (2 + 2 * most)], floats by their bits: log probability and rank of each
         token, then alternatives' tokens and log probabilities, best first."""
-        index = torch.from_numpy(self.index).to(tokens.device, non_blocking=True)
+        index = upload(self.index, tokens.device)
         chosen_tokens = tokens.index_select(0, index)[:, None]
         total = torch.logsumexp(self.logits, -1, keepdim=True)
         chosen = self.logits.gather(-1, chosen_tokens)

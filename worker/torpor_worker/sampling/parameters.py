@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from torpor_protocol.arrays import I64Array
+from torpor_worker.upload import upload
 
 BoolArray = NDArray[np.bool_]
 
@@ -36,7 +37,7 @@ class SampleRows:
 
     def take(self, index: I64Array) -> SampleRows:
         """Some of them, by their place in the batch."""
-        where = torch.from_numpy(index).to(self.device.device, non_blocking=True)
+        where = upload(index, self.device.device)
         return SampleRows(
             self.host[index],
             self.device.index_select(0, where),
@@ -60,7 +61,7 @@ class RowParameter:
         self.host: NDArray[np.generic] = np.full(size, neutral, dtype)
         self._neutral = neutral
         self._place = torch.device(device)
-        self._device = torch.from_numpy(self.host).to(self._place)
+        self._device = upload(self.host, self._place)
         self._changed = False
 
     def set(self, row: int, value: ArrayLike) -> None:
@@ -79,13 +80,12 @@ class RowParameter:
         if missing > 0:
             fill = np.full((len(self.host), missing), self._neutral, self.host.dtype)
             self.host = np.concatenate((self.host, fill), axis=1)
-            self._device = torch.from_numpy(self.host).to(self._place)
+            self._device = upload(self.host, self._place)
 
     def publish(self) -> None:
-        """Make what was set visible to ``of``; the copy that the device reads is private."""
-        if self._changed and self._place.type == "cuda":
-            snapshot = torch.from_numpy(self.host).pin_memory()
-            self._device = snapshot.to(self._place, non_blocking=True)
+        """Make what was set visible to ``of``."""
+        if self._changed:
+            self._device = upload(self.host, self._place)
         self._changed = False
 
     def of(self, rows: SampleRows) -> Tensor:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from torpor_protocol.arrays import I32Array
 from torpor_protocol.requests import SamplingParams
 from torpor_worker.sampling.parameters import BoolArray, RowParameter, SampleRows
+from torpor_worker.upload import upload
 
 
 class Penalties:
@@ -51,12 +51,9 @@ class Penalties:
         present = np.zeros(self._size[1], np.bool_)
         present[prompt] = True
         occurrences = np.bincount(output, minlength=self._size[1]).astype(np.int32)
-        counts[row] = self._upload(occurrences)
-        in_prompt[row] = self._upload(present)
+        counts[row] = upload(occurrences, self._device)
+        in_prompt[row] = upload(present, self._device)
         return True
-
-    def _upload(self, values: NDArray[np.generic]) -> Tensor:
-        return torch.from_numpy(values).to(self._device, non_blocking=True)
 
     def publish(self) -> None:
         for parameter in (self._repetition, self._presence, self._frequency):

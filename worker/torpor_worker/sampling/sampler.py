@@ -26,6 +26,7 @@ from torpor_worker.sampling.logit_features import LogitBias, LogitFeature, MinTo
 from torpor_worker.sampling.logprobs import LogprobRequest
 from torpor_worker.sampling.parameters import BoolArray, RowParameter, SampleRows
 from torpor_worker.sampling.penalties import Penalties
+from torpor_worker.upload import upload
 
 GREEDY_BELOW = 1e-5
 RANDOM, TOP_K, MIN_P, TOP_P, LOGPROBS = (1 << bit for bit in range(5))
@@ -154,8 +155,7 @@ class Sampler:
                 return choose(logits, rows, uses)
             if len(index):
                 chosen = choose(_take(logits, index), rows.take(index), uses[index])
-                where = torch.from_numpy(index).to(logits.device, non_blocking=True)
-                tokens.index_copy_(0, where, chosen)
+                tokens.index_copy_(0, upload(index, logits.device), chosen)
         return tokens
 
     def _draw_few(self, logits: Tensor, rows: SampleRows, uses: I64Array) -> Tensor:
@@ -175,8 +175,7 @@ class Sampler:
                 logits = stage.apply(Choices(logits), rows).logits
             elif len(using):
                 part = stage.apply(Choices(_take(logits, using)), rows.take(using)).logits
-                where = torch.from_numpy(using).to(logits.device, non_blocking=True)
-                logits.index_copy_(0, where, part)
+                logits.index_copy_(0, upload(using, logits.device), part)
         return draw(Choices(logits), self._uniform(rows))
 
     def _uniform(self, rows: SampleRows) -> Tensor:
@@ -192,11 +191,9 @@ def _apply(feature: LogitFeature, logits: Tensor, rows: SampleRows, using: BoolA
         return feature.apply(logits, rows)
     if len(index):
         changed = feature.apply(_take(logits, index), rows.take(index))
-        where = torch.from_numpy(index).to(logits.device, non_blocking=True)
-        logits.index_copy_(0, where, changed)
+        logits.index_copy_(0, upload(index, logits.device), changed)
     return logits
 
 
 def _take(tensor: Tensor, index: I64Array) -> Tensor:
-    where = torch.from_numpy(index).to(tensor.device, non_blocking=True)
-    return tensor.index_select(0, where)
+    return tensor.index_select(0, upload(index, tensor.device))
