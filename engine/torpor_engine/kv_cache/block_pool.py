@@ -72,7 +72,7 @@ class BlockPool:
 
     def publish(self, block: int, block_hash: bytes) -> None:
         """Make the content of a block in use known. Of two equal blocks the first stays known."""
-        if block_hash not in self._block_of and block not in self._hash_of:
+        if block_hash not in self._block_of:
             self._block_of[block_hash] = block
             self._hash_of[block] = block_hash
 

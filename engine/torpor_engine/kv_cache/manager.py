@@ -92,7 +92,8 @@ class KVCacheManager:
         """Make the full blocks of a row known; ``tokens`` are those that have been computed."""
         full = len(tokens) // self.block_size
         if full > self._published[row]:
-            self._index.publish(self.pool, self.tables[row, :full], tokens, salt, hashes)
+            fresh = self.tables[row, self._published[row] : full]
+            self._index.publish(self.pool, fresh, tokens, salt, hashes)
             self._published[row] = full
 
     def free(self, row: int) -> None:

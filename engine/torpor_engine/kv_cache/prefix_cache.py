@@ -24,9 +24,14 @@ class PrefixIndex(Protocol):
         """The longest run of known blocks that ``tokens`` begins with."""
 
     def publish(
-        self, pool: BlockPool, table: I32Array, tokens: I32Array, salt: str, hashes: list[bytes]
+        self,
+        pool: BlockPool,
+        blocks: I32Array,
+        tokens: I32Array,
+        salt: str,
+        hashes: list[bytes],
     ) -> None:
-        """Make all blocks of ``table`` known; ``tokens`` fills them."""
+        """Make ``blocks`` known: the last full ones that ``tokens``, from the beginning, fill."""
 
 
 class PrefixCache:
@@ -47,10 +52,18 @@ class PrefixCache:
         return blocks
 
     def publish(
-        self, pool: BlockPool, table: I32Array, tokens: I32Array, salt: str, hashes: list[bytes]
+        self,
+        pool: BlockPool,
+        blocks: I32Array,
+        tokens: I32Array,
+        salt: str,
+        hashes: list[bytes],
     ) -> None:
-        self._extend(hashes, tokens, salt, len(table))
-        for block, block_hash in zip(table.tolist(), hashes, strict=False):
+        full = len(tokens) // self._block_size
+        self._extend(hashes, tokens, salt, full)
+        for block, block_hash in zip(
+            blocks.tolist(), hashes[full - len(blocks) : full], strict=True
+        ):
             pool.publish(block, block_hash)
 
     def _extend(self, hashes: list[bytes], tokens: I32Array, salt: str, count: int) -> None:
@@ -72,6 +85,11 @@ class NoPrefixCache:
         return []
 
     def publish(
-        self, pool: BlockPool, table: I32Array, tokens: I32Array, salt: str, hashes: list[bytes]
+        self,
+        pool: BlockPool,
+        blocks: I32Array,
+        tokens: I32Array,
+        salt: str,
+        hashes: list[bytes],
     ) -> None:
         return
