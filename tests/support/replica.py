@@ -15,23 +15,25 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
 READY = re.compile(r"serves \S+ at (http://\S+) \(admin (http://[^,]+), token in ([^)]+)\)")
 READY_SECONDS = 180.0
+_SERVE = ("-m", "torpor_engine", "serve", "--port", "0", "--admin-port", "0")
 
 
 class Replica:
     """One running server. ``url`` and ``admin_url`` have no trailing slash."""
 
     def __init__(self, target: Path | str, *flags: str, env: dict[str, str] | None = None) -> None:
-        self.log = tempfile.TemporaryFile(mode="w+")
+        self._files = contextlib.ExitStack()
+        self.out = self._files.enter_context(tempfile.TemporaryFile(mode="w+"))
+        self.log = self._files.enter_context(tempfile.TemporaryFile(mode="w+"))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "torpor_engine", "serve", str(target), "--port", "0"]
-            + ["--admin-port", "0", *flags],
-            stdout=subprocess.PIPE,
+            [sys.executable, *_SERVE, str(target), *flags],
+            stdout=self.out,
             stderr=self.log,
             text=True,
             env={**os.environ, **(env or {})},
@@ -42,12 +44,10 @@ class Replica:
     # Life
 
     def wait_ready(self, seconds: float = READY_SECONDS) -> Replica:
-        assert self.process.stdout is not None
         deadline = time.monotonic() + seconds
-        os.set_blocking(self.process.stdout.fileno(), False)
         text = ""
         while time.monotonic() < deadline and self.process.poll() is None:
-            text += self.process.stdout.read() or ""
+            text = _text(self.out)
             found = READY.search(text)
             if found:
                 self.url, self.admin_url = found[1], found[2]
@@ -60,9 +60,7 @@ class Replica:
         raise AssertionError(f"The server did not become ready:\n{text}\n{self.stderr()}")
 
     def stderr(self) -> str:
-        self.log.flush()
-        self.log.seek(0)
-        return self.log.read()
+        return _text(self.log)
 
     def stop(self, seconds: float = 30.0) -> int:
         if self.process.poll() is None:
@@ -79,9 +77,7 @@ class Replica:
                         child.kill()
                 self.process.kill()
                 self.process.wait()
-        if self.process.stdout is not None:
-            self.process.stdout.close()
-        self.log.close()
+        self._files.close()
 
     # Processes
 
@@ -145,6 +141,12 @@ class Replica:
             assert time.monotonic() < deadline, f"{state} is not {lifecycle}"
             time.sleep(0.02)
         return state
+
+
+def _text(file: IO[str]) -> str:
+    """What a process has written so far. Reads by position: the file offset is the writer's."""
+    size = os.fstat(file.fileno()).st_size
+    return os.pread(file.fileno(), size, 0).decode(errors="replace")
 
 
 def _decoded(data: bytes) -> Any:
