@@ -177,7 +177,9 @@ def _check_scheduled(
 def _check_counts(step: Step, after: _After, states: RequestStates) -> None:
     rows, counts = step.rows, step.num_tokens
     single = counts == 1
-    if counts.min() < 1 or (single[1:] & ~single[:-1]).any():
+    if counts.min() < 1:
+        raise StepRefused("The step schedules a row without a token.")
+    if (single[1:] & ~single[:-1]).any():
         raise StepRefused("Rows that compute one token do not come first in the step.")
     ends: I64Array = after.num_computed[rows] + counts
     wrong = ends > after.total_len[rows]
