@@ -28,9 +28,8 @@ class Replica:
     """One running server. ``url`` and ``admin_url`` have no trailing slash."""
 
     def __init__(self, target: Path | str, *flags: str, env: dict[str, str] | None = None) -> None:
-        self._files = contextlib.ExitStack()
-        self.out = self._files.enter_context(tempfile.TemporaryFile(mode="w+"))
-        self.log = self._files.enter_context(tempfile.TemporaryFile(mode="w+"))
+        self.out = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed by `close`
+        self.log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115
         self.process = subprocess.Popen(
             [sys.executable, *_SERVE, str(target), *flags],
             stdout=self.out,
@@ -77,7 +76,8 @@ class Replica:
                         child.kill()
                 self.process.kill()
                 self.process.wait()
-        self._files.close()
+        self.out.close()
+        self.log.close()
 
     # Processes
 
