@@ -10,11 +10,15 @@ from safetensors.torch import save_file
 
 from greedy_run import generate
 from torpor_protocol.config import ParallelConfig, RankAssignment
-from torpor_worker.loader import load_weights
+from torpor_worker.layers.linear_choice import can_pack
+from torpor_worker.loader import load_weights, reload_weights
+from torpor_worker.memory import WEIGHTS
+from torpor_worker.memory.cpu import CpuMemoryPool
+from torpor_worker.memory.system import process_resident
 from torpor_worker.models import build_model
 from torpor_worker.parallel import ParallelGroups, init_groups
 from torpor_worker.platforms import select_platform
-from worker_configs import engine_config
+from worker_configs import LoneRank, engine_config
 
 GROUP = "ab" * 16
 
@@ -71,6 +75,33 @@ def exchange(rank: int, folder: Path, *, tensor: int, pipeline: int, dtype: str)
             groups.send_next(torch.full((2, 7), float(rank + message), dtype=kind))
     groups.barrier()
     groups.close()
+
+
+def measure_load(rank: int, folder: Path, *, model: str, tensor: int, index: int) -> None:
+    """Load rank ``index``'s share of ``tensor`` alone, twice with a sleep of level 2 between, and
+    leave memory.json: peaks over the memory before (bytes) and the size of the rank's weights."""
+    groups, pool = LoneRank(index, tensor), CpuMemoryPool()
+    config = engine_config(Path(model), tensor=tensor)
+    # Kernels are generated when first used; a rank that only loads still needs them later.
+    can_pack(torch.float32)
+    built = build_model(config, groups, pool)
+    before = process_resident()
+    peaks = []
+    for load in (load_weights, reload_weights):
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        load(built, config, groups)
+        peaks.append(_peak() - before)
+        pool.release(WEIGHTS)
+        pool.restore(WEIGHTS)
+    result = {"peaks": peaks, "weights": pool.bytes(WEIGHTS), "left": process_resident() - before}
+    (folder / "memory.json").write_text(json.dumps(result))
+
+
+def _peak() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("the kernel tells no peak")
 
 
 def lose_a_peer(rank: int, folder: Path, *, victim: int) -> None:

@@ -81,6 +81,15 @@ def test_dropped_contents_do_not(
     assert bool((tensor == -1).all())
 
 
+def test_deeper_sleep_drops_the_host_copies(
+    pool: CudaMemoryPool, saver: FakeSaver, tensor: torch.Tensor
+) -> None:
+    pool.release("weights", keep=True)
+    assert pool.release("weights") == 0
+    pool.restore("weights")
+    assert bool((tensor == -1).all())
+
+
 def test_a_second_call_does_nothing(
     pool: CudaMemoryPool, saver: FakeSaver, tensor: torch.Tensor
 ) -> None:

@@ -42,18 +42,28 @@ def test_tensors_do_not_overlap() -> None:
 
 def test_release_gives_memory_back_and_keeps_addresses() -> None:
     pool = CpuMemoryPool()
-    tensor = filled(pool)
+    tensor = filled(pool, KV_CACHE)
     address, before = tensor.data_ptr(), process_resident()
     assert pool.resident() >= SIZE
-    freed = pool.release(WEIGHTS)
+    freed = pool.release(KV_CACHE)
     assert freed >= SIZE
     assert process_resident() <= before - SIZE + SLACK
-    assert pool.is_released(WEIGHTS) and pool.resident() == 0 and pool.bytes(WEIGHTS) == SIZE
-    assert pool.restore(WEIGHTS) == SIZE
+    assert pool.is_released(KV_CACHE) and pool.resident() == 0 and pool.bytes(KV_CACHE) == SIZE
+    assert pool.restore(KV_CACHE) == SIZE
     assert process_resident() >= before - SLACK
-    assert not pool.is_released(WEIGHTS) and pool.resident() >= SIZE
+    assert not pool.is_released(KV_CACHE) and pool.resident() >= SIZE
     assert tensor.data_ptr() == address and not tensor.any()
     assert bool((tensor.fill_(2) == 2).all())
+
+
+def test_weights_are_backed_as_they_are_loaded() -> None:
+    pool = CpuMemoryPool()
+    tensor = filled(pool)
+    pool.release(WEIGHTS)
+    assert pool.restore(WEIGHTS) == SIZE and not pool.is_released(WEIGHTS)
+    assert pool.resident() == 0
+    tensor[: SIZE // 8] = 1
+    assert pool.resident() < SIZE
 
 
 def test_only_the_tag_is_released() -> None:

@@ -10,10 +10,14 @@ import torch
 from torch import Tensor
 
 from torpor_worker.memory.pages import HUGE_PAGE, Pages, round_up
-from torpor_worker.memory.pool import MemoryPool
+from torpor_worker.memory.pool import WEIGHTS, MemoryPool
 
 ALIGNMENT = 64  # bytes: a cache line, and what oneDNN asks of weights
 CHUNK = 32 * HUGE_PAGE  # address space only; pages come when touched
+
+# Written whole right after they are restored, layer by layer. Backing them before would make waking
+# need more memory than starting did.
+_REFILLED = frozenset({WEIGHTS})
 
 
 @dataclass
@@ -64,8 +68,9 @@ class CpuMemoryPool(MemoryPool):
         arena = self._arenas.get(tag)
         if arena is None or not arena.released:
             return 0
-        for chunk, used in zip(arena.chunks, arena.used, strict=True):
-            chunk.populate(used)
+        if tag not in _REFILLED:
+            for chunk, used in zip(arena.chunks, arena.used, strict=True):
+                chunk.populate(used)
         arena.released = False
         return sum(arena.used)
 

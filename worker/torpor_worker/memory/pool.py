@@ -42,9 +42,10 @@ class MemoryPool(ABC):
 
     @abstractmethod
     def restore(self, tag: str) -> int:
-        """Back a released tag with memory again; returns the bytes backed, 0 if none was released.
+        """Make a released tag usable again; returns its bytes, 0 if it was not released.
 
         The contents are what ``release(keep=True)`` kept, else zeros (CPU) or undefined (CUDA).
+        All is backed by memory at once, but for weights on a CPU: loading them touches every page.
         Raises MemoryBudgetError when there is no memory.
         """
 
