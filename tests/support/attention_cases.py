@@ -76,7 +76,7 @@ def random_qkv(shape: AttentionShape, tokens: int, seed: int) -> tuple[Tensor, T
     generator = torch.Generator().manual_seed(seed)
     widths = [shape.num_heads, shape.num_kv_heads, shape.num_kv_heads]
     merged = torch.randn(tokens, sum(widths), shape.head_dim, generator=generator)
-    q, k, v = merged.to(shape.dtype).split(widths, dim=1)
+    q, k, v = torch.split(merged.to(shape.dtype), widths, dim=1)
     return q.contiguous(), k, v
 
 

@@ -141,7 +141,7 @@ class StepMaker:
 
     def take(self, output: ModelRunnerOutput) -> list[int]:
         """Append a step's tokens; the rows that got one."""
-        rows = unpack_i32(output.rows).tolist()
+        rows: list[int] = unpack_i32(output.rows).tolist()
         for row, token in zip(rows, unpack_i32(output.tokens).tolist(), strict=True):
             assert self.running[row].pending == 0, f"row {row} was not to sample"
             self.running[row].tokens.append(token)
