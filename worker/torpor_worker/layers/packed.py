@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torpor_worker.layers.linear_method import LinearMethod
 from torpor_worker.layers.opaque import descriptor, opaque_tensor, raw_bytes
 from torpor_worker.layers.packed_rows import PackedRows, find_rows
+from torpor_worker.memory.pages import trim_heap
 from torpor_worker.memory.pool import STAGING, WEIGHTS, MemoryPool
 
 
@@ -64,6 +65,9 @@ class PackedLinear(LinearMethod):
             self._memory = self.pool.allocate(WEIGHTS, source.shape, torch.uint8)
             self._packed = opaque_tensor(self._memory, self._shape, self._dtype, descriptor(packed))
         self._memory.copy_(source)
+        # The C library would keep the freed copy for later; the next layers are what comes later.
+        del packed, source
+        trim_heap()
 
     def apply(self, x: Tensor, bias: Tensor | None) -> Tensor:
         out: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._packed, bias, "none", [], "")
