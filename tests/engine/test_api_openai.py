@@ -199,6 +199,37 @@ def test_stop_string_is_told_and_can_be_kept(server: ApiServer) -> None:
     assert (answer.choices[0].model_extra or {})["stop_reason"] == "river"
 
 
+def test_stop_strings_count_after_min_tokens(server: ApiServer) -> None:
+    ids = tiny_tokenizer().encode(ANSWER)
+    speak(server)
+    answer = server.client().completions.create(
+        model=MODEL, prompt="x", max_tokens=100, stop=" ", extra_body={"min_tokens": 6}
+    )
+    text = answer.choices[0].text
+    assert text.startswith(tiny_tokenizer().decode(ids[:6])) and text != ANSWER
+
+
+def test_the_token_that_ends_the_text_can_be_kept(server: ApiServer) -> None:
+    ids = tiny_tokenizer().encode(ANSWER)
+    speak(server)
+    answer = server.client().completions.create(
+        model=MODEL,
+        prompt="x",
+        max_tokens=100,
+        extra_body={"stop_token_ids": [ids[3]], "include_stop_str_in_output": True},
+    )
+    assert answer.choices[0].text == tiny_tokenizer().decode(ids[:4])
+
+
+def test_special_tokens_can_be_shown(server: ApiServer) -> None:
+    server.core.script = says([300, 1, 301])
+    for skip, text in ((True, [300, 301]), (False, [300, 1, 301])):
+        answer = server.client().completions.create(
+            model=MODEL, prompt="x", extra_body={"skip_special_tokens": skip}
+        )
+        assert answer.choices[0].text == tiny_tokenizer().decode(text)
+
+
 def test_stop_token_ids(server: ApiServer) -> None:
     ids = tiny_tokenizer().encode(ANSWER)
     speak(server)

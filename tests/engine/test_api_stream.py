@@ -13,6 +13,7 @@ from api_server import MODEL, ApiServer, api_server, tiny_tokenizer
 from fake_core import FakeCore, says
 from raw_http import connected, post, read_all, read_until, status_of
 from torpor_engine.api.chunks import ChunkWriter
+from torpor_engine.api.direct_write import Connection
 from torpor_engine.api.generation import Generation
 from torpor_engine.api.job import Delivery, Job, TextRules
 from torpor_engine.api.prompts import Prompt
@@ -228,6 +229,28 @@ def test_a_slow_client_gets_the_text_of_several_steps_at_once() -> None:
     assert chunk["choices"][0]["index"] == 1
     assert chunk["choices"][0]["text"] == "the lazy dog sleeps"
     assert writer.news() == b""
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_a_connection_does_not_take_at_once_comes_in_order(
+    server: ApiServer, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks written where they are made and chunks sent by the stream's task are one stream."""
+    ids = [300 + i for i in range(80)]
+    server.core.script = says(ids)
+    write = Connection.write
+    calls = itertools.count()
+
+    def sometimes(connection: Connection, body: bytes) -> bool:
+        return next(calls) % 3 == 0 and write(connection, body)
+
+    monkeypatch.setattr(Connection, "write", sometimes)
+    *chunks, done = ask(server, path, max_tokens=100)
+    choices = [chunk["choices"][0] for chunk in chunks]
+    texts = [choice.get("text") or choice.get("delta", {}).get("content", "") for choice in choices]
+    assert "".join(texts) == tiny_tokenizer().decode(ids)
+    assert (choices[-1]["finish_reason"], done) == ("stop", "[DONE]")
+    assert next(calls) > 20
 
 
 @pytest.mark.parametrize("path", PATHS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -53,6 +55,25 @@ def test_bos_is_added_where_the_model_wants_it(tmp_path: Path) -> None:
     assert ours.encode("the lazy dog") == theirs("the lazy dog")["input_ids"]
     assert ours.encode("the lazy dog")[0] == 0
     assert ours.encode("the lazy dog")[1:] == ours.encode("the lazy dog", add_special_tokens=False)
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("special", [True, False])
+def test_a_thread_finds_the_same_ids(text: str, special: bool) -> None:
+    tokenizer = tiny_tokenizer()
+    expected = tokenizer.encode(text, add_special_tokens=special)
+    assert tokenizer.encode_long(text, add_special_tokens=special) == expected
+
+
+def test_other_threads_run_while_a_long_text_is_encoded() -> None:
+    tokenizer = tiny_tokenizer()
+    turns = 0
+    thread = threading.Thread(target=tokenizer.encode_long, args=("word " * 60_000,))
+    thread.start()
+    while thread.is_alive():
+        turns += 1
+        time.sleep(0.001)
+    assert turns > 10
 
 
 @pytest.mark.parametrize("skip_special_tokens", [True, False])

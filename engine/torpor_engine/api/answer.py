@@ -11,7 +11,7 @@ import asyncio
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from torpor_engine.api.chunks import DONE, ChunkWriter
+from torpor_engine.api.chunks import DONE
 from torpor_engine.api.context import ServerContext
 from torpor_engine.api.generation import Generation
 from torpor_engine.api.sender import StreamSender
@@ -79,7 +79,7 @@ class StreamedAnswer(Answer):
     async def _until_done(self, sender: StreamSender) -> bytes:
         """Send what there is whenever there is something; gives the last bytes unsent."""
         generation = self._generation
-        writer = ChunkWriter(generation)
+        writer = sender.writer
         while not generation.done:
             await self._next_news()
             body = writer.news()

@@ -19,33 +19,49 @@ from torpor_engine.api.usage import usage
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 _OPEN = b',"logprobs":null,"finish_reason":null'
+_TAIL = b"}]}\n\n"
 
 
 class ChunkWriter:
     def __init__(self, generation: Generation) -> None:
         self._generation = generation
         job = generation.job
-        self._form = FORMS[job.kind]
-        self._with_logprobs = job.sampling.logprobs >= 0
+        form = self._form = FORMS[job.kind]
         self._with_usage = job.delivery.continuous_usage
+        self._with_logprobs = job.sampling.logprobs >= 0
         constant = {
             "id": job.id,
-            "object": self._form.chunk_object,
+            "object": form.chunk_object,
             "created": job.created,
             "model": job.model,
         }
         self._start = b"data: " + orjson.dumps(constant)[:-1] + b',"choices":['
         self._heads = [self._start + b'{"index":%d' % choice.index for choice in generation.choices]
-        self._opened: set[int] = set()
-        self._closed: set[int] = set()
+        # Around the text of a chunk that holds nothing but text.
+        self._before = [head + form.before for head in self._heads]
+        self._after = form.after + _OPEN + _TAIL
+        self._plain = not (self._with_usage or self._with_logprobs)
+        self._opened = [not form.opening for _ in generation.choices]
+        self._closed = [False for _ in generation.choices]
+        self._unsent = b""
 
     def news(self) -> bytes:
         """Everything since the last call; texts of several steps come in one chunk."""
-        parts: list[bytes] = []
+        parts = [self._unsent]
+        self._unsent = b""
         for choice in self._generation.choices:
-            if choice.index not in self._closed:
+            index = choice.index
+            if choice.finish_reason is None and self._opened[index] and self._plain:
+                text = choice.take_text()
+                if text:
+                    parts += (self._before[index], orjson.dumps(text), self._after)
+            elif not self._closed[index]:
                 self._add_choice(choice, parts)
         return b"".join(parts)
+
+    def put_back(self, body: bytes) -> None:
+        """``body`` of the last `news` could not be sent: the next one begins with it."""
+        self._unsent = body
 
     def ending(self) -> bytes:
         """What follows the last choice."""
@@ -60,8 +76,8 @@ class ChunkWriter:
         if not (text or ended):
             return
         form, head, tail = self._form, self._heads[choice.index], self._tail()
-        if form.opening and choice.index not in self._opened:
-            self._opened.add(choice.index)
+        if not self._opened[choice.index]:
+            self._opened[choice.index] = True
             parts += (head, form.opening, _OPEN, tail)
         if placed:
             logprobs = orjson.dumps(form.logprobs(placed, self._generation.tokenizer))
@@ -70,12 +86,12 @@ class ChunkWriter:
         elif text:
             parts += (head, form.before, orjson.dumps(text), form.after, _OPEN, tail)
         if ended:
-            self._closed.add(choice.index)
+            self._closed[choice.index] = True
             parts += (head, form.closing, b',"logprobs":null,', _reasons(choice), tail)
 
     def _tail(self) -> bytes:
         if not self._with_usage:
-            return b"}]}\n\n"
+            return _TAIL
         return b'}],"usage":' + orjson.dumps(usage(self._generation)) + b"}\n\n"
 
 

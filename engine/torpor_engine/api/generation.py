@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from torpor_engine.api.choice import Choice
 from torpor_engine.api.errors import ApiError
@@ -13,7 +13,10 @@ from torpor_protocol.requests import AddRequest
 
 
 class Generation:
-    """Times are the event loop's. ``error`` ends the whole request, whatever its choices did."""
+    """Times are the event loop's. ``error`` ends the whole request, whatever its choices did.
+
+    ``notify`` is called after every step that brought something; it wakes who waits for ``news``,
+    unless a stream takes the news itself."""
 
     def __init__(self, job: Job, tokenizer: Tokenizer, request_ids: Iterator[int]) -> None:
         self.job = job
@@ -22,6 +25,7 @@ class Generation:
         self.submitted = 0.0
         self.has_tokens = False
         self.news = asyncio.Event()
+        self.notify: Callable[[], None] = self.news.set
         self.requests: list[AddRequest] = []
         self.choices: list[Choice] = []
         for index in range(len(job.prompts) * job.n):

@@ -14,8 +14,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
+from torpor_engine.api.direct_write import EXTENSION, Connection
 from torpor_engine.api.errors import ApiError, invalid, unavailable
-from torpor_engine.api.sender import CUT_EXTENSION
 
 MAX_HEAD_BYTES = 64 * 2**10
 MAX_HEADERS = 100
@@ -83,7 +83,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head = True
-        self.scope["extensions"] = {CUT_EXTENSION: {"now": self._cut}}
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if len(self.headers) >= MAX_HEADERS:
@@ -96,6 +95,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = self._idle_bytes = self._discarded = 0
         if not self._refused:
             super().on_headers_complete()
+            # The application's task has not begun: it finds this in its scope.
+            connection = Connection(self.cycle, self._cut)
+            self.scope["extensions"] = {EXTENSION: {"connection": connection}}
 
     def on_body(self, body: bytes) -> None:
         self._idle_bytes = 0

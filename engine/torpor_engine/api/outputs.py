@@ -76,6 +76,7 @@ class OutputRouter:
     def handle(self, outputs: StepOutputs) -> None:
         """One step's news; an error with one request's text fails that request only."""
         now = self._clock()
+        touched: set[Generation] = set()
         for started in outputs.started:
             self._started(started, now)
         for entry in outputs.logprobs:
@@ -83,9 +84,11 @@ class OutputRouter:
             if choice is not None:
                 choice.expect(entry)
         if outputs.ids:
-            self._tokens(outputs, now)
+            self._tokens(outputs, now, touched)
         for end in outputs.finished:
-            self._finished(end)
+            self._finished(end, touched)
+        for generation in touched:
+            generation.notify()
 
     def _started(self, started: Started, now: float) -> None:
         choice = self._live.get(started.id)
@@ -93,7 +96,7 @@ class OutputRouter:
             choice.cached_tokens = started.cached_tokens
             self._metrics.queue_time.observe(now - choice.owner.submitted)
 
-    def _tokens(self, outputs: StepOutputs, now: float) -> None:
+    def _tokens(self, outputs: StepOutputs, now: float, touched: set[Generation]) -> None:
         live = self._live
         gaps: dict[float, int] = {}
         tokens = unpack_i32(outputs.tokens).tolist()
@@ -115,14 +118,14 @@ class OutputRouter:
             if stopped:
                 self._end(choice, "stop")
                 self._core.abort([request_id])
-            choice.owner.news.set()
+            touched.add(choice.owner)
         self._metrics.step(len(tokens), gaps, now)
 
     def _first_token(self, generation: Generation, now: float) -> None:
         generation.has_tokens = True
         self._metrics.time_to_first_token.observe(now - generation.submitted)
 
-    def _finished(self, end: Finished) -> None:
+    def _finished(self, end: Finished, touched: set[Generation]) -> None:
         choice = self._live.get(end.id)
         if choice is None:
             return
@@ -134,7 +137,7 @@ class OutputRouter:
             self._fail_by_core(choice, internal_error(shorten(end.message, MAX_REASON_CHARS)))
         else:
             self._end(choice, choice.finish(end, owner.job.rules.include_stop))
-        owner.news.set()
+        touched.add(owner)
 
     def _fail_by_core(self, choice: Choice, error: ApiError) -> None:
         self._end(choice, "error" if error.status == 500 else "abort")

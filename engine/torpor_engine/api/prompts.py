@@ -1,4 +1,4 @@
-"""The four forms of a completion's prompt, and prompts as the core wants them: token ids."""
+"""The four forms of a completion's prompt, and what the model can take of them."""
 
 from __future__ import annotations
 
@@ -70,12 +70,3 @@ def _entry(entry: Any, limits: PromptLimits) -> str | list[int]:
             message = f"A token id must be an integer from 0 to {limits.vocab_size - 1}."
             raise invalid(message, PARAM)
     return entry
-
-
-def encode_prompt(
-    tokenizer: Tokenizer, entry: str | list[int], *, special: bool, echo: bool
-) -> Prompt:
-    """Run in a thread when the text is long."""
-    if isinstance(entry, list):
-        return Prompt(entry, tokenizer.decode(entry) if echo else "")
-    return Prompt(tokenizer.encode(entry, add_special_tokens=special), entry)

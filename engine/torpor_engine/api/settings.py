@@ -14,6 +14,7 @@ class ApiSettings:
     ``body_seconds``: a request's body must be there by then. ``stall_seconds``: a client that takes
     nothing of a stream for so long is dropped. ``drain_seconds``: what runs when the server is
     stopped has so long to end. ``tick_seconds``: how often streams are looked after.
+    ``inline_chars``: a longer text is tokenized in a thread.
     """
 
     max_body_bytes: int = MAX_BODY_BYTES
@@ -27,5 +28,5 @@ class ApiSettings:
     drain_seconds: float = 30.0
     idle_connection_seconds: int = 75
     max_connections: int = 4096
-    inline_chars: int = 2048
+    inline_chars: int = 1024
     tokenizer_threads: int = 2

@@ -1,11 +1,11 @@
 """The model's tokenizer, as the API process uses it.
 
-Encoding a long text takes a while but lets other threads run; callers on the event loop hand it to
-a thread.
+Encoding a long text takes a while; callers on the event loop hand it to a thread.
 """
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 
@@ -18,6 +18,8 @@ from torpor_engine.tokenizer.token_text import TokenText, TokenTexts
 from torpor_protocol.errors import ModelError
 
 _NONE: frozenset[int] = frozenset()
+# The library would start a thread per core for batches; the cores belong to the model.
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 class Tokenizer:
@@ -64,6 +66,12 @@ class Tokenizer:
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
         """``add_special_tokens``: what the model wants around a bare text, often a bos token."""
         ids: list[int] = self._library.encode(text, add_special_tokens=add_special_tokens).ids
+        return ids
+
+    def encode_long(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
+        """The same for a thread: only batches let other threads run meanwhile."""
+        [encoded] = self._library.encode_batch_fast([text], add_special_tokens=add_special_tokens)
+        ids: list[int] = encoded.ids
         return ids
 
     def decode(self, ids: list[int], *, skip_special_tokens: bool = False) -> str:
