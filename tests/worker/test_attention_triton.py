@@ -61,3 +61,39 @@ def test_kernel_in_the_interpreter(case: str) -> None:
         timeout=240,
     )
     assert done.stdout.strip() == "equal", done.stderr
+
+
+def test_kernels_compile_for_a_device() -> None:
+    """For compute capability 9.0, which needs no device."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE], capture_output=True, text=True, timeout=240
+    )
+    assert done.stdout.strip() == "compiled", done.stderr
+
+
+COMPILE = """
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from torpor_worker.attention.triton_kernels import _attend_kernel
+from torpor_worker.runner.kernels import _write_packed_kernel
+
+
+def compile(kernel, types, constants):
+    names = kernel.arg_names
+    signature = {name: types.get(name, "constexpr") for name in names}
+    places = {(names.index(name),): value for name, value in constants.items()}
+    source = ASTSource(fn=kernel, signature=signature, constexprs=places)
+    assert triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
+
+
+sizes = dict(GROUP=3, KV_HEADS=3, DIM=64, DIM_TILE=64, SIZE=16, SIZE_TILE=16)
+types = dict.fromkeys(("q", "keys", "values", "out"), "*bf16")
+types |= dict.fromkeys(("seq_lens", "query_start", "piece_rows", "piece_firsts"), "*i64")
+types |= {"tables": "*i32", "scale": "fp32", "q_stride": "i32", "table_stride": "i32"}
+for queries, tile in ((1, 16), (21, 64)):
+    compile(_attend_kernel, types, {**sizes, "QUERIES": queries, "TILE": tile})
+types = {"target": "*i32", "starts": "*i64", "offsets": "*i64", "content": "*i32"}
+compile(_write_packed_kernel, types, {"BLOCK": 1024})
+print("compiled")
+"""
