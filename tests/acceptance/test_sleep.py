@@ -118,7 +118,7 @@ def test_twice_and_at_the_same_time(tiny_llama: Path) -> None:
             thread.join()
         assert set(texts) == {golden}
         assert len(statuses) == len(paths)
-        assert set(statuses) <= {200, 409}
+        assert set(statuses) <= {200, 503}  # 503: a wake-up called a draining sleep off
         assert replica.complete([5, 6, 7], 24)["text"] == golden
 
 

@@ -102,6 +102,7 @@ class Core:
         self.take_messages(0.0 if busy else IDLE_SECONDS)
         self.executor.check_health()
         self.commands.advance()
+        self.publisher.finished(scheduler.take_finished())
         self.publish()
         if self.status.lifecycle in ("Awake", "Draining") and scheduler.has_unfinished():
             self._step(scheduler)
@@ -110,7 +111,6 @@ class Core:
         started = time.monotonic()
         plan = scheduler.schedule()
         if plan is None:
-            self.publisher.finished(scheduler.take_finished())
             time.sleep(BLOCKED_SECONDS)
             return
         result = self.executor.step(plan)
@@ -193,7 +193,6 @@ class Core:
         self.note_loss(loss)
         self._bring_up()
         scheduler.reset_cache(self.group.num_blocks)
-        self.publisher.finished(scheduler.take_finished())
         self.status.enter("Draining" if resume == "Draining" else "Awake")
         self.status.level, self.status.asleep = 0, ()
         if resume != "Draining":
