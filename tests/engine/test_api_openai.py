@@ -125,7 +125,7 @@ def test_every_request_without_a_seed_gets_its_own(server: ApiServer) -> None:
 def test_prompts_in_order(server: ApiServer, prompts: list[object]) -> None:
     answer = server.client().completions.create(
         model=MODEL,
-        prompt=prompts,  # type: ignore[arg-type]
+        prompt=prompts,
         max_tokens=4,
         n=2,
         seed=9,
@@ -261,7 +261,7 @@ def test_completion_logprobs(server: ApiServer, stream: bool) -> None:
     created = server.client(strict=not stream).completions.create(
         model=MODEL, prompt="x", max_tokens=100, logprobs=3, stream=stream
     )
-    choices = [chunk.choices[0] for chunk in created] if stream else created.choices  # type: ignore[union-attr]
+    choices = [chunk.choices[0] for chunk in created] if stream else created.choices
     parts = [choice.logprobs for choice in choices if choice.logprobs]
     tokens = [token for part in parts for token in part.tokens or []]
     values = [value for part in parts for value in part.token_logprobs or []]
@@ -285,7 +285,7 @@ def test_chat_logprobs(server: ApiServer, stream: bool, top: int | None) -> None
     created = server.client().chat.completions.create(
         model=MODEL, messages=TALK, logprobs=True, top_logprobs=top, stream=stream
     )
-    choices = [chunk.choices[0] for chunk in created] if stream else created.choices  # type: ignore[union-attr]
+    choices = [chunk.choices[0] for chunk in created] if stream else created.choices
     content = [e for c in choices if c.logprobs for e in c.logprobs.content or []]
     raw = b"".join(bytes(entry.bytes or []) for entry in content)
     assert raw.decode() == ANSWER
@@ -342,7 +342,7 @@ def test_cancellation_reaches_the_core(server: ApiServer, stream: bool) -> None:
         asking.start()
         server.until(lambda: server.core.stats().generation_tokens > 0)
         server.until(lambda: bool(server.context.router.generations))
-        for connection in list(client._client._transport._pool.connections):  # type: ignore[attr-defined]
+        for connection in list(client._client._transport._pool.connections):
             connection._connection._network_stream.get_extra_info("socket").shutdown(2)
         [request] = server.core.submitted
         server.until(lambda: request.id in server.core.aborted)
@@ -366,7 +366,7 @@ def test_error_classes(
     server: ApiServer, body: dict[str, object], error: type[openai.APIStatusError]
 ) -> None:
     with pytest.raises(error) as caught:
-        server.client().completions.create(**{"model": MODEL, "prompt": "x", **body})  # type: ignore[call-overload]
+        server.client().completions.create(**{"model": MODEL, "prompt": "x", **body})
     assert caught.value.code and caught.value.request_id
     assert server.core.submitted == []
 

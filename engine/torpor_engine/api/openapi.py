@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
@@ -45,13 +45,14 @@ def json_body(model: type[BaseModel]) -> dict[str, Any]:
 
 def install_openapi(app: FastAPI, bodies: Iterable[type[BaseModel]]) -> None:
     """Give ``app`` a document that knows ``bodies`` and does not claim FastAPI's own 422."""
+    models: list[tuple[type[BaseModel], Literal["validation", "serialization"]]]
     models = [(model, "validation") for model in bodies]
 
     def document() -> dict[str, Any]:
         if app.openapi_schema is None:
             made = get_openapi(title=app.title, version=app.version, routes=app.routes)
             schemas = made.setdefault("components", {}).setdefault("schemas", {})
-            _, definitions = models_json_schema(models, ref_template=_REFERENCE)  # type: ignore[arg-type]
+            _, definitions = models_json_schema(models, ref_template=_REFERENCE)
             schemas.update(definitions.get("$defs", {}))
             for name in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(name, None)

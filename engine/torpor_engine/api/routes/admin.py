@@ -31,20 +31,12 @@ _AWAKE = frozenset({"Awake", "Starting", "Recovering", "Failed"})
 
 def admin_routes(context: ServerContext) -> APIRouter:
     router = APIRouter(tags=["admin"], responses=errors(400, 401, 503))
+    _add_views(router, context)
+    _add_commands(router, context)
+    return router
 
-    async def carry_out(command: Command, answer: dict[str, Any]) -> Response:
-        reply = await context.core.command(command)
-        context.metrics.watch_sleep(context.core.state())
-        if reply.error:
-            message = f"{reply.error} {reply.fix}".strip()
-            raise unavailable("command_failed", message, _RETRY_SECONDS)
-        status = {"status": "sleeping" if is_asleep() else "awake"}
-        return _json({**status, **answer, **_measured(reply)})
 
-    def is_asleep() -> bool:
-        state = context.core.state()
-        return bool(state.asleep) or state.lifecycle not in _AWAKE
-
+def _add_views(router: APIRouter, context: ServerContext) -> None:
     @router.get("/state")
     async def state() -> Response:
         shown = msgspec.to_builtins(context.core.state())
@@ -53,6 +45,21 @@ def admin_routes(context: ServerContext) -> APIRouter:
         shown["unfinished"] = context.admission.unfinished
         shown["refusing"] = context.admission.draining
         return _json(shown)
+
+    @router.get("/is_sleeping")
+    async def is_sleeping() -> Response:
+        return _json({"is_sleeping": _is_asleep(context)})
+
+
+def _add_commands(router: APIRouter, context: ServerContext) -> None:
+    async def carry_out(command: Command, answer: dict[str, Any]) -> Response:
+        reply = await context.core.command(command)
+        context.metrics.watch_sleep(context.core.state())
+        if reply.error:
+            message = f"{reply.error} {reply.fix}".strip()
+            raise unavailable("command_failed", message, _RETRY_SECONDS)
+        status = {"status": "sleeping" if _is_asleep(context) else "awake"}
+        return _json({**status, **answer, **_measured(reply)})
 
     @router.post("/sleep")
     async def sleep(
@@ -67,16 +74,16 @@ def admin_routes(context: ServerContext) -> APIRouter:
         command = WakeCommand(call=0, tags=wanted)
         return await carry_out(command, {"tags": wanted})
 
-    @router.get("/is_sleeping")
-    async def is_sleeping() -> Response:
-        return _json({"is_sleeping": is_asleep()})
-
     @router.post("/drain")
     async def drain() -> Response:
         context.admission.draining = True
         return await carry_out(DrainCommand(call=0), {"status": "drained"})
 
-    return router
+
+def _is_asleep(context: ServerContext) -> bool:
+    """Also while falling asleep, waking, and after a wake of one tag only."""
+    state = context.core.state()
+    return bool(state.asleep) or state.lifecycle not in _AWAKE
 
 
 def _measured(reply: CommandReply) -> dict[str, Any]:
