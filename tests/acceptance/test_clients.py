@@ -1,0 +1,276 @@
+"""The served model as clients meet it: the openai client, thousands of bad requests, a flood."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlparse
+
+import openai
+import psutil
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error, status_code_conformance
+
+from deployments import write_manifest
+from replica import Replica, running
+
+MIB = 2**20
+GOLDEN = [5, 6, 7, 8]
+
+
+@pytest.fixture(scope="module")
+def replica(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replica]:
+    manifest = write_manifest(
+        tmp_path_factory.mktemp("clients") / "m.yaml",
+        tiny_llama,
+        engine={"maxNumSeqs": 16, "maxQueuedRequests": 64},
+    )
+    with running(manifest) as started:
+        yield started
+
+
+@pytest.fixture
+def client(replica: Replica) -> Iterator[openai.OpenAI]:
+    made = openai.OpenAI(
+        base_url=replica.url + "/v1",
+        api_key="none",
+        max_retries=0,
+        _strict_response_validation=True,
+    )
+    with made:
+        yield made
+
+
+def golden(replica: Replica) -> str:
+    return str(replica.complete(GOLDEN, 24, ignore_eos=True)["text"])
+
+
+def running_requests(replica: Replica) -> int:
+    _, text = replica.request("GET", replica.url + "/metrics")
+    lines = [line for line in text.splitlines() if line.startswith("vllm:num_requests_")]
+    return int(sum(float(line.rsplit(" ", 1)[1]) for line in lines if "by_reason" not in line))
+
+
+def test_the_openai_client(replica: Replica, client: openai.OpenAI) -> None:
+    model = client.models.list().data[0].id
+    assert client.models.retrieve(model).id == model
+    whole = client.completions.create(
+        model=model, prompt="A bird", max_tokens=12, temperature=0, logprobs=3
+    )
+    text = whole.choices[0].text
+    assert whole.usage is not None and whole.usage.completion_tokens <= 12
+    logprobs = whole.choices[0].logprobs
+    assert logprobs is not None and logprobs.token_logprobs is not None
+    assert all(value <= 0 for value in logprobs.token_logprobs)
+    pieces = client.completions.create(
+        model=model, prompt="A bird", max_tokens=12, temperature=0, stream=True
+    )
+    assert "".join(chunk.choices[0].text for chunk in pieces if chunk.choices) == text
+    messages: Any = [{"role": "user", "content": "Hello"}]
+    chat = client.chat.completions.create(
+        model=model, messages=messages, max_tokens=8, n=2, seed=3, logprobs=True, top_logprobs=2
+    )
+    assert [choice.index for choice in chat.choices] == [0, 1]
+    again = client.chat.completions.create(
+        model=model, messages=messages, max_tokens=8, n=2, seed=3
+    )
+    assert [c.message.content for c in again.choices] == [c.message.content for c in chat.choices]
+    stream = client.chat.completions.create(
+        model=model,
+        messages=messages,
+        max_tokens=8,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    chunks = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].choices == [] and chunks[-1].usage is not None
+    stop = text[4:7]
+    stopped = client.completions.create(
+        model=model, prompt="A bird", max_tokens=12, temperature=0, stop=[stop]
+    )
+    assert stopped.choices[0].text == text[: text.index(stop)]
+    assert stopped.choices[0].finish_reason == "stop"
+    with pytest.raises(openai.NotFoundError):
+        client.completions.create(model="another", prompt="x")
+    with pytest.raises(openai.BadRequestError) as refused:
+        client.completions.create(model=model, prompt=[1] * 5000)
+    assert refused.value.code == "context_length_exceeded"
+
+
+def test_a_cancelled_stream_is_aborted_within_a_second(
+    replica: Replica, client: openai.OpenAI
+) -> None:
+    stream = client.completions.create(
+        model=replica.model(),
+        prompt=GOLDEN,
+        max_tokens=450,
+        stream=True,
+        extra_body={"ignore_eos": True},
+    )
+    next(iter(stream))
+    assert running_requests(replica) == 1
+    stream.close()
+    deadline = time.monotonic() + 1.0
+    while running_requests(replica):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def answers(replica: Replica, count: int) -> Counter[int]:
+    """Send requests made from the server's own document, good and bad, and check each answer."""
+    schema = schemathesis.openapi.from_url(replica.url + "/openapi.json")
+    operations = [found.ok() for found in schema.get_all_operations()]
+    posts = [operation for operation in operations if operation.method == "post"]
+    statuses: Counter[int] = Counter()
+
+    def attack(operation: Any, mode: GenerationMode, number: int) -> None:
+        @settings(
+            max_examples=number,
+            deadline=None,
+            database=None,
+            derandomize=True,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def send(case: Any) -> None:
+            response = case.call(timeout=60)
+            case.validate_response(response, checks=[not_a_server_error, status_code_conformance])
+            statuses[response.status_code] += 1
+
+        send()
+
+    for operation in posts:
+        attack(operation, GenerationMode.NEGATIVE, count // len(posts) * 3 // 4)
+        attack(operation, GenerationMode.POSITIVE, count // len(posts) // 4)
+    return statuses
+
+
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("count", [160, pytest.param(10_000, marks=pytest.mark.slow)])
+def test_requests_made_from_the_document(replica: Replica, count: int) -> None:
+    before, pids = golden(replica), replica.rank_pids()
+    statuses = answers(replica, count)
+    print(f"\n{sum(statuses.values())} requests: {dict(statuses)}")
+    assert sum(statuses.values()) >= count * 0.8
+    assert 400 in statuses
+    assert not [status for status in statuses if status >= 500]
+    assert golden(replica) == before
+    assert replica.rank_pids() == pids
+
+
+def raw(replica: Replica, data: bytes, pause: float = 0.0) -> bytes:
+    """Send bytes as they are, in two halves with a pause, and read what comes."""
+    address = urlparse(replica.url)
+    with socket.create_connection((address.hostname, address.port), timeout=60) as connection:
+        try:
+            connection.sendall(data[: len(data) // 2])
+            time.sleep(pause)
+            connection.sendall(data[len(data) // 2 :])
+            connection.shutdown(socket.SHUT_WR)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # refused before it was all sent, which is an answer
+        answer = b""
+        try:
+            while part := connection.recv(65536):
+                answer += part
+        except ConnectionResetError:
+            pass  # what had come before the reset counts
+        return answer
+
+
+def post(body: bytes, content_type: str = "application/json", path: str = "completions") -> bytes:
+    head = (
+        f"POST /v1/{path} HTTP/1.1\r\nhost: x\r\ncontent-type: {content_type}\r\n"
+        f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+HAND_MADE: dict[str, tuple[bytes, set[bytes]]] = {
+    "50 MB body": (post(b'{"prompt": "' + b"a" * 50_000_000 + b'"}'), {b"413"}),
+    "deep nesting": (post(b"[" * 100_000), {b"400"}),
+    "NaN": (post(b'{"prompt": "x", "temperature": NaN}'), {b"400"}),
+    "infinity": (post(b'{"prompt": "x", "temperature": 1e999}'), {b"400"}),
+    "huge integer": (post(b'{"prompt": "x", "max_tokens": ' + b"9" * 4000 + b"}"), {b"400"}),
+    "huge n": (post(b'{"prompt": "x", "n": 1000000}'), {b"400"}),
+    "negative": (post(b'{"prompt": "x", "max_tokens": -1}'), {b"400"}),
+    "wrong type": (post(b'{"prompt": {"a": 1}}'), {b"400"}),
+    "no prompt": (post(b"{}"), {b"400"}),
+    "not JSON": (post(b"prompt=x"), {b"400"}),
+    "no type": (post(b"{}", "text/plain"), {b"415"}),
+    "invalid UTF-8": (post(b'{"prompt": "\xff\xfe"}'), {b"400"}),
+    "lone surrogate": (post(b'{"prompt": "\\ud800"}'), {b"400"}),
+    "token out of range": (post(b'{"prompt": [99999999]}'), {b"400"}),
+    "empty prompt": (post(b'{"prompt": []}'), {b"400"}),
+    "unknown constraint": (post(b'{"prompt": "x", "guided_json": {}}'), {b"400"}),
+    "not HTTP": (b"\x00\x01\x02\x03\r\n\r\n", {b"400", b""}),
+    "huge header": (b"GET / HTTP/1.1\r\nx: " + b"a" * 500_000 + b"\r\n\r\n", {b"400", b"431", b""}),
+    "unknown path": (b"GET /etc/passwd HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", {b"404"}),
+}
+
+
+@pytest.mark.parametrize("name", HAND_MADE)
+def test_hand_made_requests(replica: Replica, name: str) -> None:
+    data, expected = HAND_MADE[name]
+    answer = raw(replica, data)
+    status = answer.split(b" ", 2)[1] if answer.startswith(b"HTTP/1.1 ") else b""
+    assert status in expected, answer[:300]
+    assert b"Traceback" not in answer
+    assert golden(replica)
+
+
+def test_a_slow_body_is_given_up(replica: Replica) -> None:
+    body = post(b'{"prompt": "x"}')
+    answer = raw(replica, body[:-4] + b" " * 4, pause=25.0)
+    assert answer.split(b" ", 2)[1:2] in ([b"408"], [b"400"]), answer[:200]
+    assert golden(replica)
+
+
+@pytest.mark.timeout(600)
+def test_a_flood_is_bounded(replica: Replica) -> None:
+    """1,000 requests at once against 16 running and 64 queued."""
+    before = golden(replica)
+    address = urlparse(replica.url)
+    core = next(p for p in replica.descendants() if "torpor_engine.core" in " ".join(p.cmdline()))
+    processes = [psutil.Process(replica.process.pid), core]
+    body = json.dumps(
+        {"model": replica.model(), "prompt": GOLDEN, "max_tokens": 400, "ignore_eos": True}
+    )
+    results: list[tuple[int, str | None, int]] = []
+
+    def one() -> None:
+        connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=300)
+        connection.request("POST", "/v1/completions", body, {"content-type": "application/json"})
+        answer = connection.getresponse()
+        parsed = json.loads(answer.read())
+        tokens = parsed.get("usage", {}).get("completion_tokens", 0)
+        results.append((answer.status, answer.headers["Retry-After"], tokens))
+        connection.close()
+
+    resident = sum(process.memory_info().rss for process in processes)
+    threads = [threading.Thread(target=one) for _ in range(1000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    statuses = Counter(status for status, _, _ in results)
+    print(f"\n{dict(statuses)}")
+    assert set(statuses) == {200, 429}
+    assert statuses[200] >= 80
+    assert all(int(retry or 0) >= 1 for status, retry, _ in results if status == 429)
+    assert all(tokens == 400 for status, _, tokens in results if status == 200)
+    grown = sum(process.memory_info().rss for process in processes) - resident
+    assert grown < 48 * MIB, f"{grown / MIB:.0f} MiB"
+    assert golden(replica) == before
