@@ -16,7 +16,7 @@ from raw_http import connected, post
 from torpor_engine.batch_histogram import BatchHistogram
 from torpor_engine.metrics import Metrics
 from torpor_protocol.config import CacheConfig
-from torpor_protocol.requests import EngineState, EngineStats
+from torpor_protocol.requests import EngineState, EngineStats, Started, StepOutputs
 
 REPLICA = {"model_name": MODEL, "engine": "0"}
 # Name on the wire: type, and the labels beside those of the replica.
@@ -221,6 +221,19 @@ def test_batches_are_what_single_observations_would_be() -> None:
         for s in f.samples
     }
     assert got == pytest.approx(expected)
+
+
+def test_time_in_the_queue_ends_where_the_first_step_begins(server: ApiServer) -> None:
+    server.core.paused = True
+    with connected(server.url) as connection:
+        connection.sendall(post("/v1/completions", {"prompt": "x"}))
+        server.until(lambda: bool(server.core.submitted))
+        [request] = server.core.submitted
+        news = StepOutputs(b"", b"", started=[Started(request.id, 0)], step_seconds=3600.0)
+        server.call(lambda: server.core.on_outputs(news))
+        families = scrape(server.get("/metrics").body)
+    assert value(families, "vllm:request_queue_time_seconds_count") == 1
+    assert value(families, "vllm:request_queue_time_seconds_sum") == 0
 
 
 def test_scrapes_do_not_see_each_other(server: ApiServer) -> None:

@@ -78,7 +78,7 @@ class OutputRouter:
         now = self._clock()
         touched: set[Generation] = set()
         for started in outputs.started:
-            self._started(started, now)
+            self._started(started, now - outputs.step_seconds)
         for entry in outputs.logprobs:
             choice = self._live.get(entry.row)
             if choice is not None:
@@ -90,11 +90,11 @@ class OutputRouter:
         for generation in touched:
             generation.notify()
 
-    def _started(self, started: Started, now: float) -> None:
+    def _started(self, started: Started, step_began: float) -> None:
         choice = self._live.get(started.id)
         if choice is not None:
             choice.cached_tokens = started.cached_tokens
-            self._metrics.queue_time.observe(now - choice.owner.submitted)
+            self._metrics.queue_time.observe(max(step_began - choice.owner.submitted, 0.0))
 
     def _tokens(self, outputs: StepOutputs, now: float, touched: set[Generation]) -> None:
         live = self._live
