@@ -16,7 +16,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3 python3.12 python,\
 	$(shell $(name) -c '$(USABLE)' 2>/dev/null && echo $(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo model test test-slow check lint format types layers sizes bench lock clean
+.PHONY: help setup demo model test test-slow check lint format types layers sizes bench bench-peers lock clean
 
 help:  ## list the targets
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,9 +68,12 @@ layers: $(READY)
 sizes: $(READY)
 	$(PY) scripts/check_sizes.py
 
-bench: $(READY)  ## measure and write the tables of benchmarks/
+bench: $(READY)  ## measure and write the tables of benchmarks/ (BENCH_ARGS="--only phases ...")
 	@$(PY) scripts/make_model.py >&2
-	$(PY) benchmarks/run.py
+	$(PY) -m benchmarks.run $(BENCH_ARGS)
+
+bench-peers: $(READY)  ## set up the engines that `make bench` measures beside ours (long)
+	$(PY) -m benchmarks.peers $(BENCH_ARGS)
 
 lock: $(UV)  ## compile constraints.txt anew from pyproject.toml (LOCK_ARGS=--upgrade for newer)
 	$(PY) scripts/run_uv.py pip compile --quiet --all-extras --python-version 3.11 \
