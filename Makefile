@@ -16,7 +16,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3 python3.12 python,\
 	$(shell $(name) -c '$(USABLE)' 2>/dev/null && echo $(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo model test test-slow check lint format types layers sizes bench bench-peers lock clean
+.PHONY: help setup demo model test test-slow check lint format types layers sizes bench lock clean
 
 help:  ## list the targets
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -72,6 +72,7 @@ bench: $(READY)  ## measure and write the tables of benchmarks/ (BENCH_ARGS="--o
 	@$(PY) scripts/make_model.py >&2
 	$(PY) -m benchmarks.run $(BENCH_ARGS)
 
+.PHONY: bench-peers
 bench-peers: $(READY)  ## set up the engines that `make bench` measures beside ours (long)
 	$(PY) -m benchmarks.peers $(BENCH_ARGS)
 
