@@ -13,58 +13,36 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
-import torch
-from torch import Tensor
-
 from torpor_protocol.config import EngineConfig, KVCacheSpec, MemoryReport, RankAssignment
-from torpor_protocol.errors import TorporError
 from torpor_protocol.methods import callable_method
 from torpor_protocol.steps import ModelRunnerOutput, SchedulerOutput
-from torpor_worker.attention.base import AttentionBackend, AttentionShape
 from torpor_worker.attention.select import choose_attention, make_attention
-from torpor_worker.layers.sharding import split
 from torpor_worker.loader import load_weights, reload_weights
-from torpor_worker.memory import KV_CACHE, STAGING, WEIGHTS, MemoryPool
+from torpor_worker.memory import KV_CACHE, STAGING, WEIGHTS
 from torpor_worker.memory_budget import kv_cache_bytes
-from torpor_worker.models.base import ShardedModel
 from torpor_worker.models.cache_spec import get_kv_cache_spec
 from torpor_worker.models.registry import build_model
-from torpor_worker.parallel import ParallelGroups, init_groups
-from torpor_worker.platforms import Platform, select_platform, torch_dtype
-from torpor_worker.runner.interface import Runner, RunnerParts
-from torpor_worker.runner.select import RunnerChoice, choose_runner, make_runner, triton_installed
+from torpor_worker.parallel import init_groups
+from torpor_worker.platforms import select_platform
+from torpor_worker.runner.interface import Runner, row_limits
+from torpor_worker.runner.select import choose_runner, triton_installed
 from torpor_worker.runner.warmup import blocks_for, largest_batch, run_largest_batch, warm_up
 from torpor_worker.sleeper import Sleeper
+from torpor_worker.worker_parts import (
+    Loaded,
+    Place,
+    WorkerNotReady,
+    assemble_runner,
+    attention_shape,
+    memory_report,
+    on_device,
+)
 
 log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int, int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """What ``init_device`` makes."""
-
-    platform: Platform
-    groups: ParallelGroups
-    device: torch.device
-    choice: RunnerChoice
-
-
-@dataclass(frozen=True, slots=True)
-class _Loaded:
-    """What ``load_model`` makes; the attention backend has no cache before ``initialize_cache``."""
-
-    model: ShardedModel
-    attention: AttentionBackend
-    sleeper: Sleeper
-
-
-class WorkerNotReady(TorporError):
-    """A method was called before the one it builds on."""
 
 
 class Worker:
@@ -79,8 +57,8 @@ class Worker:
         self.config = config
         self.assignment = assignment
         self._progress = progress
-        self._place: _Place | None = None
-        self._loaded: _Loaded | None = None
+        self._place: Place | None = None
+        self._loaded: Loaded | None = None
         self._runner: Runner | None = None
         self._cache_blocks = 0
         self._profile_seconds = 0.0
@@ -96,7 +74,7 @@ class Worker:
         groups = init_groups(self.config.parallel, self.assignment, platform)
         snapshot = platform.memory_snapshot()
         choice = choose_runner(self.config.runner, device.type, triton_installed())
-        self._place = _Place(platform, groups, device, choice)
+        self._place = Place(platform, groups, device, choice)
         log.info(
             "rank %d of %d is on %s with %.1f GiB free; runner %s, because %s",
             groups.rank,
@@ -115,9 +93,9 @@ class Worker:
         model = build_model(self.config, place.groups, pool)
         load_weights(model, self.config, place.groups, self._progress)
         name = choose_attention(place.choice.name, place.device.type)
-        attention = make_attention(name, _attention_shape(self.config, place))
+        attention = make_attention(name, attention_shape(self.config, place))
         reload = partial(reload_weights, model, self.config, place.groups, self._progress)
-        self._loaded = _Loaded(model, attention, Sleeper(pool, reload, self._refill_cache))
+        self._loaded = Loaded(model, attention, Sleeper(pool, reload, self._refill_cache))
 
     @callable_method
     def get_kv_cache_specs(self) -> KVCacheSpec:
@@ -127,7 +105,7 @@ class Worker:
     def determine_available_memory(self) -> int:
         """Run the largest batch, then say how many bytes of KV cache this rank offers."""
         place = self._placed()
-        self._profile(place)
+        self._profile(place, self._ready())
         available = place.platform.memory_snapshot().available
         spec, local = self.get_kv_cache_specs(), self.assignment.local_size
         return kv_cache_bytes(self.config, spec, available, local, place.device.type)
@@ -145,13 +123,14 @@ class Worker:
         pool.drop(KV_CACHE)
         loaded.attention.allocate(num_blocks, partial(pool.allocate, KV_CACHE))
         self._cache_blocks = num_blocks
-        self._runner = self._make_runner(loaded.attention, num_blocks)
+        self._runner = assemble_runner(
+            self.config, place, loaded.model, loaded.attention, num_blocks
+        )
 
     @callable_method
     def compile_or_warm_up_model(self) -> None:
         """Everything that a first request would have to wait for otherwise."""
-        runner = self._running()
-        warm_up(runner, self._parts(self._ready().attention, 0).limits, self._cache_blocks)
+        warm_up(self._running(), row_limits(self.config), self._cache_blocks)
 
     # Steps
 
@@ -202,33 +181,17 @@ class Worker:
 
     # Parts
 
-    def _profile(self, place: _Place) -> None:
+    def _profile(self, place: Place, loaded: Loaded) -> None:
         """On a runner of its own whose layers share one small cache, so nothing is left behind."""
-        shape = _attention_shape(self.config, place)
-        scratch = make_attention(self._ready().attention.name, shape)
-        limits = self._parts(scratch, 0).limits
+        limits = row_limits(self.config)
         blocks = blocks_for(largest_batch(limits), limits)
-        scratch.allocate(blocks, partial(_on_device, place.device), shared=True)
-        runner = self._make_runner(scratch, blocks)
+        scratch = make_attention(loaded.attention.name, attention_shape(self.config, place))
+        scratch.allocate(blocks, partial(on_device, place.device), shared=True)
+        runner = assemble_runner(self.config, place, loaded.model, scratch, blocks)
         started = time.monotonic()
         run_largest_batch(runner, limits)
         place.platform.synchronize()
         self._profile_seconds = time.monotonic() - started
-
-    def _make_runner(self, attention: AttentionBackend, cache_blocks: int) -> Runner:
-        return make_runner(self._placed().choice.name, self._parts(attention, cache_blocks))
-
-    def _parts(self, attention: AttentionBackend, cache_blocks: int) -> RunnerParts:
-        place = self._placed()
-        return RunnerParts(
-            config=self.config,
-            groups=place.groups,
-            model=self._ready().model,
-            attention=attention,
-            cache_blocks=cache_blocks,
-            dtype=torch_dtype(self.config.model.dtype),
-            device=place.device,
-        )
 
     def _refill_cache(self) -> None:
         """A restored cache holds zeros on a CPU and anything elsewhere."""
@@ -237,22 +200,14 @@ class Worker:
 
     def _report(self, freed: int = 0) -> MemoryReport:
         platform = self._placed().platform
-        pool = platform.pool()
-        return MemoryReport(
-            rank=self.assignment.rank,
-            pid=os.getpid(),
-            resident=platform.resident(),
-            weights=_held(pool, WEIGHTS),
-            kv_cache=_held(pool, KV_CACHE),
-            freed=freed,
-        )
+        return memory_report(platform, self.assignment.rank, os.getpid(), freed)
 
-    def _placed(self) -> _Place:
+    def _placed(self) -> Place:
         if self._place is None:
             raise WorkerNotReady("This rank has no device yet.", "Call init_device first.")
         return self._place
 
-    def _ready(self) -> _Loaded:
+    def _ready(self) -> Loaded:
         if self._loaded is None:
             raise WorkerNotReady("This rank has no model yet.", "Call load_model first.")
         return self._loaded
@@ -261,27 +216,3 @@ class Worker:
         if self._runner is None:
             raise WorkerNotReady("This rank has no KV cache yet.", "Call initialize_cache first.")
         return self._runner
-
-
-def _attention_shape(config: EngineConfig, place: _Place) -> AttentionShape:
-    spec = get_kv_cache_spec(config, place.groups)
-    heads = split(config.model.num_heads, place.groups.tp_size, place.groups.tp_rank)
-    return AttentionShape(
-        num_layers=spec.num_layers,
-        num_heads=heads.size,
-        num_kv_heads=spec.num_kv_heads,
-        head_dim=spec.head_dim,
-        block_size=spec.block_size,
-        max_model_len=config.model.max_model_len,
-        dtype=torch_dtype(spec.dtype),
-        device=place.device,
-    )
-
-
-def _on_device(device: torch.device, size: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    return torch.empty(size, dtype=dtype, device=device)
-
-
-def _held(pool: MemoryPool, tag: str) -> int:
-    """Bytes of a tag that are backed by memory."""
-    return 0 if pool.is_released(tag) else pool.bytes(tag)

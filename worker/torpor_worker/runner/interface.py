@@ -15,6 +15,17 @@ from torpor_worker.parallel.groups import ParallelGroups
 from torpor_worker.runner.states import RowLimits
 
 
+def row_limits(config: EngineConfig) -> RowLimits:
+    """Sizes of a runner's arrays."""
+    return RowLimits(
+        max_num_seqs=config.scheduler.max_num_seqs,
+        max_model_len=config.model.max_model_len,
+        max_num_batched_tokens=config.scheduler.max_num_batched_tokens,
+        block_size=config.cache.block_size,
+        vocab_size=config.model.vocab_size,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class RunnerParts:
     """``cache_blocks``: blocks that ``attention`` has allocated."""
@@ -29,13 +40,7 @@ class RunnerParts:
 
     @property
     def limits(self) -> RowLimits:
-        return RowLimits(
-            max_num_seqs=self.config.scheduler.max_num_seqs,
-            max_model_len=self.config.model.max_model_len,
-            max_num_batched_tokens=self.config.scheduler.max_num_batched_tokens,
-            block_size=self.config.cache.block_size,
-            vocab_size=self.config.model.vocab_size,
-        )
+        return row_limits(self.config)
 
     @property
     def samples_here(self) -> bool:
