@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 
 from greedy_run import generate
 from torpor_protocol.config import ParallelConfig, RankAssignment
-from torpor_worker.layers.linear_choice import can_pack
+from torpor_worker.layers.linear_choice import LinearName, can_pack
 from torpor_worker.loader import load_weights, reload_weights
 from torpor_worker.memory import WEIGHTS
 from torpor_worker.memory.cpu import CpuMemoryPool
@@ -37,13 +37,14 @@ def generate_tokens(
     model: str,
     tensor: int,
     pipeline: int,
+    linear: LinearName | None,
     prompts: list[list[int]],
     steps: int,
 ) -> None:
     """Load the model's share, generate, and leave tokens.json (every rank) and the logits."""
     groups = join(rank, folder, tensor, pipeline)
     config = engine_config(Path(model), tensor=tensor, pipeline=pipeline)
-    built = build_model(config, groups, select_platform("cpu").pool())
+    built = build_model(config, groups, select_platform("cpu").pool(), linear=linear)
     load_weights(built, config, groups)
     tokens, logits = generate(built, prompts, steps)
     (folder / f"tokens-{rank}.json").write_text(json.dumps(tokens))

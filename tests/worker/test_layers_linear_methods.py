@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from torpor_worker.layers import linear_choice, packed
-from torpor_worker.layers.linear_choice import LINEAR_METHODS, can_pack, choose_linear
+from torpor_worker.layers.linear_choice import LINEAR_METHODS, MIN_PACKED, can_pack, choose_linear
 from torpor_worker.layers.linear_method import LinearMethod
 from torpor_worker.layers.packed import PackedLinear
 from torpor_worker.layers.packed_rows import PackedRows, find_rows
@@ -114,12 +114,17 @@ def test_layouts_of_other_processors_are_read(block: int, pair: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "packs", "chosen"),
-    [("cpu", True, "packed"), ("cpu", False, "plain"), ("cuda", False, "plain")],
+    ("device", "packs", "elements", "chosen"),
+    [
+        ("cpu", True, MIN_PACKED, "packed"),
+        ("cpu", True, MIN_PACKED - 1, "plain"),
+        ("cpu", False, 2**30, "plain"),
+        ("cuda", False, 2**30, "plain"),
+        ("cuda", True, 2**30, "plain"),
+    ],
 )
-def test_choice(device: str, packs: bool, chosen: str) -> None:
-    name, reason = choose_linear(device, packs)
-    assert name == chosen and reason
+def test_choice(device: str, packs: bool, elements: int, chosen: str) -> None:
+    assert choose_linear(device, packs, elements) == chosen
 
 
 def test_a_machine_that_cannot_pack_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

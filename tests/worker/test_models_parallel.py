@@ -38,7 +38,9 @@ def odd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
 
 
-def check(host: RankHost, model: Path, folder: Path, tensor: int, pipeline: int) -> None:
+def check(
+    host: RankHost, model: Path, folder: Path, tensor: int, pipeline: int, linear: str | None
+) -> None:
     """Run the layout and compare with transformers."""
     world = tensor * pipeline
     statuses = host.run(
@@ -48,6 +50,7 @@ def check(host: RankHost, model: Path, folder: Path, tensor: int, pipeline: int)
         model=str(model),
         tensor=tensor,
         pipeline=pipeline,
+        linear=linear,
         prompts=PROMPTS,
         steps=STEPS,
     )
@@ -68,9 +71,9 @@ def check(host: RankHost, model: Path, folder: Path, tensor: int, pipeline: int)
 
 @pytest.mark.parametrize(("tensor", "pipeline"), [(2, 1), (1, 2), (2, 2), (4, 1)])
 def test_even(host: RankHost, even: Path, tmp_path: Path, tensor: int, pipeline: int) -> None:
-    check(host, even, tmp_path, tensor, pipeline)
+    check(host, even, tmp_path, tensor, pipeline, None)
 
 
 @pytest.mark.parametrize(("tensor", "pipeline"), [(3, 1), (9, 1), (3, 2)])
 def test_odd(host: RankHost, odd: Path, tmp_path: Path, tensor: int, pipeline: int) -> None:
-    check(host, odd, tmp_path, tensor, pipeline)
+    check(host, odd, tmp_path, tensor, pipeline, "packed")

@@ -20,10 +20,10 @@ from torpor_worker.memory.pool import WEIGHTS, MemoryPool
 
 @dataclass(frozen=True)
 class BuildContext:
-    """``linear_method`` makes the method object of one linear layer."""
+    """``linear_method`` gives the class for a weight of so many elements on this rank."""
 
     pool: MemoryPool
-    linear_method: Callable[[MemoryPool], LinearMethod]
+    linear_method: Callable[[int], type[LinearMethod]]
 
 
 _current: ContextVar[BuildContext] = ContextVar("torpor_build_context")
@@ -44,10 +44,10 @@ def current_pool() -> MemoryPool:
     return _current.get().pool
 
 
-def new_linear_method() -> LinearMethod:
-    """Raises LookupError outside of ``building``."""
+def new_linear_method(elements: int) -> LinearMethod:
+    """For one layer. Raises LookupError outside of ``building``."""
     context = _current.get()
-    return context.linear_method(context.pool)
+    return context.linear_method(elements)(context.pool)
 
 
 def new_parameter(shape: Sequence[int], dtype: torch.dtype) -> nn.Parameter:

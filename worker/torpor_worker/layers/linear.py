@@ -19,7 +19,7 @@ from torpor_worker.parallel.groups import ParallelGroups
 from torpor_worker.platforms.base import torch_dtype
 
 
-class _Linear(ShardedModule):
+class Linear(ShardedModule):
     """A weight [rows, columns] and perhaps a bias of one rank, behind a linear method."""
 
     def __init__(
@@ -28,7 +28,7 @@ class _Linear(ShardedModule):
         """``bias``: its length, 0 for none."""
         super().__init__(prefix)
         dtype = torch_dtype(config.model.dtype)
-        self.method = new_linear_method()
+        self.method = new_linear_method(rows * columns)
         self.method.create_weights(self, rows, columns, dtype)
         self.bias = new_parameter((bias,), dtype) if bias else None
 
@@ -57,7 +57,7 @@ class Section:
     span: Span
 
 
-class SectionedLinear(_Linear):
+class SectionedLinear(Linear):
     """Several projections of the same input as one matrix, each split by its own rule.
 
     [n, columns] -> [n, rows of this rank], the sections one after the other.
@@ -147,7 +147,7 @@ class QKVParallelLinear(SectionedLinear):
         self.num_heads, self.num_kv_heads = q.size, kv.size
 
 
-class RowParallelLinear(_Linear):
+class RowParallelLinear(Linear):
     """Inputs split evenly, outputs summed over the stage. [n, ceil(columns / tp)] -> [n, rows]."""
 
     def __init__(

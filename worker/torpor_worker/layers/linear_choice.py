@@ -1,8 +1,9 @@
-"""Which linear method a rank uses. The choice is pure; what the machine can do is asked once.
+"""Which linear method a layer uses. The choice is pure; what the machine can do is asked once.
 
-Measured with SmolLM2's matrices in float32 on two Zen 3 cores, oneDNN's packed product is faster
-than torch's plain one from one token (1.0-2.0 times) over 8 (1.3-2.8) to 64 (1.1-2.5), and gives
-the same greedy tokens; so it is taken wherever it exists.
+Measured with SmolLM2's matrices in float32 on two Zen 3 cores: with both threads oneDNN's packed
+product is faster than torch's plain one at one token (1.0-2.0 times), 8 (1.3-2.8) and 64 (1.1-2.5),
+and gives the same greedy tokens. With one thread it loses at one token (0.7-1.1) and wins from two
+on. It has a fixed cost of some 20 us a call, which small matrices do not earn back.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ LINEAR_METHODS: dict[LinearName, type[LinearMethod]] = {
     "packed": PackedLinear,
 }
 
+# Elements of a rank's weight from which packing pays: below, plain is as fast or faster up to 64
+# tokens.
+MIN_PACKED = 2**17
+
 _PROBE = (64, 64)
 _log = logging.getLogger(__name__)
 
 
-def choose_linear(device_type: str, can_pack: bool) -> tuple[LinearName, str]:
-    """The method and the reason for it. ``can_pack``: of the model's dtype, on this machine."""
-    if device_type != "cpu":
-        return "plain", f"packing is for CPUs, this is {device_type}"
-    if not can_pack:
-        return "plain", "oneDNN does not pack this data type on this processor"
-    return "packed", "oneDNN packs this data type, and its product is the fastest at every size"
+def choose_linear(device_type: str, can_pack: bool, elements: int) -> LinearName:
+    """``can_pack``: weights of the model's dtype, on this machine; ``elements`` of the weight."""
+    if device_type == "cpu" and can_pack and elements >= MIN_PACKED:
+        return "packed"
+    return "plain"
 
 
 @cache
