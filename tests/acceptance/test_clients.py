@@ -39,15 +39,26 @@ def replica(tiny_llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield started
 
 
-@pytest.fixture
-def client(replica: Replica) -> Iterator[openai.OpenAI]:
-    made = openai.OpenAI(
+def openai_client(replica: Replica, strict: bool) -> openai.OpenAI:
+    return openai.OpenAI(
         base_url=replica.url + "/v1",
         api_key="none",
         max_retries=0,
-        _strict_response_validation=True,
+        _strict_response_validation=strict,
     )
-    with made:
+
+
+@pytest.fixture
+def client(replica: Replica) -> Iterator[openai.OpenAI]:
+    with openai_client(replica, strict=True) as made:
+        yield made
+
+
+@pytest.fixture
+def lenient(replica: Replica) -> Iterator[openai.OpenAI]:
+    """For streams of completions: the client's types allow no null finish_reason in a chunk, which
+    the API itself sends."""
+    with openai_client(replica, strict=False) as made:
         yield made
 
 
@@ -61,7 +72,7 @@ def running_requests(replica: Replica) -> int:
     return int(sum(float(line.rsplit(" ", 1)[1]) for line in lines if "by_reason" not in line))
 
 
-def test_the_openai_client(replica: Replica, client: openai.OpenAI) -> None:
+def test_the_openai_client(replica: Replica, client: openai.OpenAI, lenient: openai.OpenAI) -> None:
     model = client.models.list().data[0].id
     assert client.models.retrieve(model).id == model
     whole = client.completions.create(
@@ -72,7 +83,7 @@ def test_the_openai_client(replica: Replica, client: openai.OpenAI) -> None:
     logprobs = whole.choices[0].logprobs
     assert logprobs is not None and logprobs.token_logprobs is not None
     assert all(value <= 0 for value in logprobs.token_logprobs)
-    pieces = client.completions.create(
+    pieces = lenient.completions.create(
         model=model, prompt="A bird", max_tokens=12, temperature=0, stream=True
     )
     assert "".join(chunk.choices[0].text for chunk in pieces if chunk.choices) == text
@@ -109,9 +120,9 @@ def test_the_openai_client(replica: Replica, client: openai.OpenAI) -> None:
 
 
 def test_a_cancelled_stream_is_aborted_within_a_second(
-    replica: Replica, client: openai.OpenAI
+    replica: Replica, lenient: openai.OpenAI
 ) -> None:
-    stream = client.completions.create(
+    stream = lenient.completions.create(
         model=replica.model(),
         prompt=GOLDEN,
         max_tokens=450,
@@ -178,7 +189,6 @@ def raw(replica: Replica, data: bytes, pause: float = 0.0) -> bytes:
             connection.sendall(data[: len(data) // 2])
             time.sleep(pause)
             connection.sendall(data[len(data) // 2 :])
-            connection.shutdown(socket.SHUT_WR)
         except (BrokenPipeError, ConnectionResetError):
             pass  # refused before it was all sent, which is an answer
         answer = b""

@@ -103,6 +103,7 @@ class Core:
         self.executor.check_health()
         self.commands.advance()
         self.publisher.finished(scheduler.take_finished())
+        self.publisher.stats(scheduler)
         self.publish()
         if self.status.lifecycle in ("Awake", "Draining") and scheduler.has_unfinished():
             self._step(scheduler)

@@ -16,6 +16,7 @@ from torpor_protocol.errors import GroupLost, TorporError
 from torpor_protocol.requests import (
     CommandReply,
     EngineState,
+    EngineStats,
     Finished,
     GroupEvent,
     LoadProgress,
@@ -39,6 +40,7 @@ class Publisher:
         self._sent: EngineState | None = None
         self._sent_at = 0.0
         self._stats_at = 0.0
+        self._stats = EngineStats()
         self._lost_at = 0.0
         self._last_loss: GroupEvent | None = None
         self._sleep_seconds = -1.0
@@ -48,16 +50,25 @@ class Publisher:
     # Tokens
 
     def outputs(self, outputs: StepOutputs, scheduler: Scheduler, seconds: float) -> None:
+        stats = self._due_stats(scheduler)
+        self._inbox.send(msgspec.structs.replace(outputs, stats=stats, step_seconds=seconds))
+
+    def stats(self, scheduler: Scheduler) -> None:
+        """Statistics that no step carries: of what waits, and of what was aborted."""
+        stats = self._due_stats(scheduler)
+        if stats is not None:
+            self._inbox.send(StepOutputs(EMPTY, EMPTY, stats=stats))
+
+    def _due_stats(self, scheduler: Scheduler) -> EngineStats | None:
+        """Changed statistics: now and then while busy, at once when nothing is left to do."""
         now = time.monotonic()
-        quiet = not scheduler.has_unfinished()
-        if quiet or now - self._stats_at > STATS_SECONDS:
-            self._stats_at = now
-            outputs = msgspec.structs.replace(
-                outputs, stats=scheduler.stats(), step_seconds=seconds
-            )
-        else:
-            outputs = msgspec.structs.replace(outputs, step_seconds=seconds)
-        self._inbox.send(outputs)
+        if scheduler.has_unfinished() and now - self._stats_at < STATS_SECONDS:
+            return None
+        stats = scheduler.stats()
+        if stats == self._stats:
+            return None
+        self._stats, self._stats_at = stats, now
+        return stats
 
     def finished(self, ended: list[Finished]) -> None:
         if ended:
