@@ -224,7 +224,7 @@ HAND_MADE: dict[str, tuple[bytes, set[bytes]]] = {
     "lone surrogate": (post(b'{"prompt": "\\ud800"}'), {b"400"}),
     "token out of range": (post(b'{"prompt": [99999999]}'), {b"400"}),
     "empty prompt": (post(b'{"prompt": []}'), {b"400"}),
-    "unknown constraint": (post(b'{"prompt": "x", "guided_json": {}}'), {b"400"}),
+    "unknown constraint": (post(b'{"prompt": "x", "guided_json": {"type": "object"}}'), {b"400"}),
     "not HTTP": (b"\x00\x01\x02\x03\r\n\r\n", {b"400", b""}),
     "huge header": (b"GET / HTTP/1.1\r\nx: " + b"a" * 500_000 + b"\r\n\r\n", {b"400", b"431", b""}),
     "unknown path": (b"GET /etc/passwd HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", {b"404"}),
