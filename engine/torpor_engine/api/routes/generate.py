@@ -15,7 +15,13 @@ from torpor_engine.api.schemas.answers import ChatCompletion, Completion
 from torpor_engine.api.schemas.chat import ChatCompletionRequest
 from torpor_engine.api.schemas.completion import CompletionRequest
 
-_STREAM = {"text/event-stream": {"schema": {"type": "string"}}}
+_EVENT = {
+    "type": "object",
+    "description": "One server-sent event: a chunk, an error, or [DONE].",
+    "required": ["data"],
+    "properties": {"data": {"type": "string"}},
+}
+_STREAM = {"text/event-stream": {"schema": _EVENT}}
 _COMPLETION: Responses = {200: {"model": Completion, "content": _STREAM}, **BODY_ERRORS}
 _CHAT: Responses = {200: {"model": ChatCompletion, "content": _STREAM}, **BODY_ERRORS}
 
