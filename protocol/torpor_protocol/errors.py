@@ -62,13 +62,16 @@ class WireError(TorporError):
 
 
 class GroupLost(TorporError):
-    """The group cannot go on. ``reason`` is one of the condition reasons, e.g. ``RankLost``."""
+    """The group cannot go on. ``reason`` is one of the condition reasons, e.g. ``RankLost``.
+
+    ``external``: somebody else did it (SIGKILL, SIGSTOP), so no request is suspected of it."""
 
     exit_code = 7
 
-    def __init__(self, reason: str, cause: str, fix: str = "") -> None:
+    def __init__(self, reason: str, cause: str, fix: str = "", *, external: bool = False) -> None:
         super().__init__(cause, fix)
         self.reason = reason
+        self.external = external
 
 
 class RankFailed(GroupLost):

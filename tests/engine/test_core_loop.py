@@ -253,6 +253,26 @@ def test_too_many_losses_end_the_replica_with_the_reason(start: Any) -> None:
     assert isinstance(core.error, RecoveryExhausted)
 
 
+@pytest.mark.parametrize("external", [True, False])
+def test_only_a_loss_of_their_own_making_makes_requests_suspect(start: Any, external: bool) -> None:
+    """A request that is there each time the group is killed from outside goes on all the same."""
+
+    def fault(called: str) -> None:
+        count = HashExecutor.calls.count("execute_model")
+        if called == "execute_model" and 0 < count <= 8:
+            raise GroupLost("RankLost", "Rank 0 died.", external=external)
+
+    core, config = start(fault, wake=WakeConfig(canary=False))
+    item = request(1)
+    core.send(item)
+    core.until(lambda c: 1 in c.finished)
+    if external:
+        check(core, config, item)
+    else:
+        assert core.finished[1].reason == "error"
+        assert core.finished[1].message
+
+
 def test_aborts_reach_running_held_and_early_requests(start: Any) -> None:
     core, config = start()
     item = request(1, max_tokens=110)

@@ -173,8 +173,10 @@ class Core:
         log.warning("Group %s is lost: %s", self.executor.group or "(forming)", loss.cause)
         self.publisher.lost(loss)
         self.status.reason, self.status.message = loss.reason, loss.cause
-        self.publish()
-        pause = self.losses.note(loss, time.monotonic())
+        try:
+            pause = self.losses.note(loss, time.monotonic())
+        finally:
+            self.publish()
         self.executor.disband()
         until = time.monotonic() + pause
         while time.monotonic() < until and not self._stopping:
@@ -190,7 +192,10 @@ class Core:
             return
         resume = self.status.lifecycle
         self.status.enter("Recovering", loss.reason, loss.cause)
-        scheduler.record_loss()
+        if loss.external:
+            scheduler.preempt_all()
+        else:
+            scheduler.record_loss()
         self.note_loss(loss)
         self._bring_up()
         scheduler.reset_cache(self.group.num_blocks)

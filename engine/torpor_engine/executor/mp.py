@@ -79,7 +79,8 @@ class MpExecutor(GroupExecutor):
         how = f"was killed by {_name(-status)}" if status < 0 else f"exited with status {status}"
         pid = self._process.pid
         self._bury()
-        raise GroupLost("SupervisorLost", f"The supervisor (process {pid}) {how}.")
+        cause = f"The supervisor (process {pid}) {how}."
+        raise GroupLost("SupervisorLost", cause, external=True)
 
     def _bury(self) -> None:
         """Forget a dead supervisor."""

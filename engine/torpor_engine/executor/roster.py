@@ -11,6 +11,9 @@ from torpor_protocol.config import MemoryReport
 from torpor_protocol.errors import GroupLost
 from torpor_protocol.requests import LoadProgress, RankState
 
+# States of /proc/<pid>/stat of a process that somebody has stopped.
+STOPPED = ("T", "t")
+
 
 @dataclass
 class Seen:
@@ -77,6 +80,7 @@ class Roster:
                 self._lose(
                     "RankStalled",
                     f"Rank {rank} (process {pid}) has been in state {state} for {seconds:.1f} s.",
+                    external=state in STOPPED,
                 )
             case rpc.Progress(rank=rank) if rank < self._world_size:
                 self._progress[rank] = message
@@ -91,11 +95,13 @@ class Roster:
             how = f"exited with status {status}"
         self._states[message.rank] = how
         reason = "OutOfMemory" if "out of memory" in message.log_tail.lower() else "RankLost"
-        self._lose(reason, f"Rank {message.rank} (process {message.pid}) {how}.")
+        external = -status in (signal.SIGKILL, signal.SIGTERM)
+        cause = f"Rank {message.rank} (process {message.pid}) {how}."
+        self._lose(reason, cause, external=external)
 
-    def _lose(self, reason: str, cause: str) -> None:
+    def _lose(self, reason: str, cause: str, *, external: bool) -> None:
         if self._loss is None and self._group != rpc.NO_GROUP:
-            self._loss = GroupLost(reason, cause)
+            self._loss = GroupLost(reason, cause, external=external)
 
     def raise_loss(self) -> None:
         if self._loss is not None:
