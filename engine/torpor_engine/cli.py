@@ -89,5 +89,5 @@ def main() -> None:
     try:
         app()
     except TorporError as error:
-        print(f"torpor: {error.cause}\n        {error.fix}", file=sys.stderr)
+        print(f"torpor: {error.cause}\n        {error.fix}".rstrip(), file=sys.stderr)
         sys.exit(error.exit_code)

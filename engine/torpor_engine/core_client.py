@@ -136,6 +136,11 @@ class CoreClient(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.dead.set()
+        if self._state.lifecycle != "Failed":
+            message = "The engine's core process ended."
+            self._state = msgspec.structs.replace(
+                self._state, lifecycle="Failed", reason="EngineDead", message=message
+            )
         for call in self._calls.values():
             if not call.done():
                 call.set_exception(EngineDead("The engine's core process ended."))

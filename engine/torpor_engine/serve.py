@@ -134,10 +134,12 @@ class _Server:
         """The core ended by itself: its last state says why, its exit code which kind it was."""
         status = await self._core.exit_status()
         state = self._core.state()
-        cause = state.message if state.lifecycle == "Failed" else ""
-        if not cause:
-            cause = f"The core process ended with status {status}."
-        raise _with_exit_code(EngineDead(cause, "Its log says more."), status)
+        if state.reason == "EngineDead":
+            state_of_exit = f"with status {status}" if status >= 0 else f"by signal {-status}"
+            raise EngineDead(
+                f"The engine's core process ended {state_of_exit}.", "Its log above says why."
+            )
+        raise _with_exit_code(EngineDead(state.message), status)
 
     # Events
 
