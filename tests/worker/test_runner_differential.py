@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from torpor_protocol.arrays import unpack_i32
 from torpor_protocol.config import EngineConfig
 from torpor_protocol.requests import SamplingParams
 from torpor_protocol.steps import ModelRunnerOutput
+from torpor_worker.attention.base import AttentionBackend, AttentionBatch, LayerRun
 from torpor_worker.models.base import ShardedModel
+from torpor_worker.runner.interface import Runner
 
 VOCAB = 1024
 
@@ -89,12 +92,43 @@ def assert_same(ours: ModelRunnerOutput, theirs: ModelRunnerOutput) -> None:
         assert our.top_logprobs == pytest.approx(their.top_logprobs, abs=1e-3)
 
 
+class Watched:
+    """An attention backend that shows what it was told last."""
+
+    def __init__(self, backend: AttentionBackend) -> None:
+        self._backend = backend
+        self.batch: AttentionBatch | None = None
+
+    def plan(self, batch: AttentionBatch) -> LayerRun:
+        self.batch = batch
+        return self._backend.plan(batch)
+
+
+def watched(runner: Runner) -> Watched:
+    parts = runner._parts  # type: ignore[attr-defined]
+    watch = Watched(parts.attention)
+    runner._parts = dataclasses.replace(parts, attention=watch)  # type: ignore[attr-defined]
+    return watch
+
+
+def assert_same_batch(ours: AttentionBatch, theirs: AttentionBatch, block_size: int) -> None:
+    assert ours.num_decodes == theirs.num_decodes
+    for name in ("query_lens", "seq_lens", "query_start", "slot_mapping"):
+        assert getattr(ours, name).tolist() == getattr(theirs, name).tolist(), name
+    for length, our, their in zip(
+        ours.seq_lens.tolist(), ours.block_tables, theirs.block_tables, strict=True
+    ):
+        own = -(-length // block_size)
+        assert our[:own].tolist() == their[:own].tolist()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_traces(config: EngineConfig, model: ShardedModel, seed: int) -> None:
     rng = random.Random(seed)
     maker = maker_of(config)
     ours = runner_of(config, model)
     theirs = runner_of(config, model, "reference", "reference")
+    watches = watched(ours), watched(theirs)
     seen: list[Running] = []
     for _ in range(40):
         anything(maker, rng)
@@ -106,5 +140,9 @@ def test_random_traces(config: EngineConfig, model: ShardedModel, seed: int) -> 
             outputs.append(runner.sample_tokens())
         assert outputs[0] is not None and outputs[1] is not None
         assert_same(outputs[0], outputs[1])
+        if step.rows:
+            batches = [watch.batch for watch in watches]
+            assert batches[0] is not None and batches[1] is not None
+            assert_same_batch(batches[0], batches[1], maker.block_size)
         maker.take(outputs[0])
     assert sum(len(request.output) for request in seen) > 40

@@ -20,8 +20,8 @@ VOCAB = 640  # two and a half chunks, so that padding is met too
 FEATURES = {
     "greedy": {},
     "logit bias": {"logit_bias": {5: 90.0, 7: -3.5}},
-    "min tokens": {"min_tokens": 9, "stop_token_ids": (4, 11)},
-    "min tokens, eos ignored": {"min_tokens": 9, "ignore_eos": True, "stop_token_ids": (4,)},
+    "min tokens": {"min_tokens": 10, "stop_token_ids": (4, 11)},
+    "min tokens, eos ignored": {"min_tokens": 10, "ignore_eos": True, "stop_token_ids": (4,)},
     "repetition": {"repetition_penalty": 1.7},
     "presence": {"presence_penalty": 2.0},
     "frequency": {"frequency_penalty": -0.9},
@@ -56,8 +56,9 @@ def test_each_feature_equals_its_definition(feature: str) -> None:
     generator = torch.Generator().manual_seed(7)
     for trial in range(40):
         logits = torch.randn(1, VOCAB, generator=generator) * 3
-        logits[0, 2] += 6  # the end-of-sequence token is likely, so that min tokens matters
         sampling = params(**{**FEATURES[feature], "seed": trial})
+        if sampling.min_tokens == 10:  # make ends likely, so that keeping them away matters
+            logits[0, [2, 4, 11]] += 20
         prompt = torch.randint(0, VOCAB, (20,), generator=generator).tolist()
         output = torch.randint(0, VOCAB, (trial % 12,), generator=generator).tolist() * 2
         chosen = sample([request(0, sampling, prompt, output)], logits)
