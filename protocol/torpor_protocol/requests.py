@@ -182,7 +182,8 @@ class GroupEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EngineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="state"):
-    """What ``GET /state`` shows. ``asleep``: tags that are asleep; ``level`` 0 when awake."""
+    """What ``GET /state`` shows. ``asleep``: tags that are asleep; ``level`` 0 when awake.
+    ``wire_rejected``: frames and connections that the worker wire refused, by reason."""
 
     lifecycle: Lifecycle
     level: int = 0
@@ -201,6 +202,7 @@ class EngineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     last_loss: GroupEvent | None = None
     last_sleep_seconds: float = -1.0
     last_wake_seconds: float = -1.0
+    wire_rejected: dict[str, int] = {}
 
 
 CoreToApi = StepOutputs | CommandReply | EngineState

@@ -11,8 +11,8 @@ from typing import Any
 
 import psutil
 import pytest
-from engine_builders import engine_config
 
+from engine_builders import engine_config
 from torpor_engine.executor.base import ExecutorHooks
 from torpor_engine.executor.mp import MpExecutor
 from torpor_protocol.errors import DeadlineMissed, GroupLost, RankFailed
@@ -24,7 +24,7 @@ SUPPORT = Path(__file__).parents[1] / "support"
 def executor(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[MpExecutor]:
-    monkeypatch.setenv("PYTHONPATH", str(SUPPORT))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(SUPPORT), os.environ["PYTHONPATH"]]))
     tmp_path.chmod(0o700)
     config = engine_config(
         tensor=2, worker_class="fake_worker:FakeWorker", worker_transport=request.param
@@ -90,6 +90,11 @@ def test_calls_that_break_the_contract_are_refused(
     assert executor.collective_rpc("add", args=(1,)) == [2, 2]
 
 
+def test_nothing_can_be_unpickled_in_a_rank(executor: MpExecutor) -> None:
+    with pytest.raises(RankFailed, match="something was unpickled"):
+        executor.collective_rpc("unpickle")
+
+
 def test_a_missed_deadline_names_the_ranks(executor: MpExecutor) -> None:
     with pytest.raises(DeadlineMissed, match="did not answer hang within"):
         executor.collective_rpc("hang", 0.3)
@@ -138,5 +143,5 @@ def test_a_group_is_formed_anew_after_any_loss(executor: MpExecutor, victim: str
 def test_a_call_that_meets_a_death_tells_of_the_death(executor: MpExecutor) -> None:
     call = executor.collective_rpc("hang", 20.0, non_block=True)
     os.kill(executor.rank_states()[1].pid, signal.SIGKILL)
-    with pytest.raises(GroupLost, match="Rank 1 .* was killed by SIGKILL"):
+    with pytest.raises(GroupLost, match=r"Rank 1 .* was killed by SIGKILL"):
         call.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -41,6 +42,10 @@ class FakeWorker:
     @callable_method
     def add(self, left: int, right: int = 1) -> int:
         return left + right
+
+    @callable_method
+    def unpickle(self) -> int:
+        return int(pickle.loads(pickle.dumps(1)))
 
     @callable_method
     def step(self) -> int:

@@ -128,9 +128,10 @@ class Publisher:
             last_loss=self._last_loss,
             last_sleep_seconds=self._sleep_seconds,
             last_wake_seconds=self._wake_seconds,
+            wire_rejected=self._executor.wire_rejected(),
         )
 
 
 def _story(state: EngineState) -> EngineState:
     """The state without figures that move all the time."""
-    return msgspec.structs.replace(state, load=None, ranks=[])
+    return msgspec.structs.replace(state, load=None, ranks=[], wire_rejected={})

@@ -131,6 +131,10 @@ class Executor(ABC):
         """A descriptor that becomes readable when a worker has something to tell."""
         return None
 
+    def wire_rejected(self) -> dict[str, int]:
+        """What the worker wire has refused so far, by reason."""
+        return {}
+
     def rank_states(self) -> list[RankState]:
         """What is known of each rank without asking it."""
         return []

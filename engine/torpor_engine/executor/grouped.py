@@ -241,6 +241,9 @@ class GroupExecutor(Executor):
     def fileno(self) -> int:
         return int(self._router.socket.getsockopt(zmq.FD))
 
+    def wire_rejected(self) -> dict[str, int]:
+        return dict(self._router.rejected)
+
     def rank_states(self) -> list[RankState]:
         return self._roster.rank_states()
 
