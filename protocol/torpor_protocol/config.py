@@ -13,7 +13,6 @@ import msgspec
 DType = Literal["float32", "bfloat16", "float16"]
 
 
-
 class RopeScaling(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rotary scaling, after Hugging Face's ``rope_scaling``/``rope_parameters``."""
 

@@ -51,9 +51,7 @@ def test_half_awake_is_not_asleep_enough() -> None:
         (0, ("weights",), ()),
     ],
 )
-def test_tags_to_wake(
-    level: int, wanted: tuple[SleepTag, ...], tags: tuple[SleepTag, ...]
-) -> None:
+def test_tags_to_wake(level: int, wanted: tuple[SleepTag, ...], tags: tuple[SleepTag, ...]) -> None:
     assert tags_to_wake(status(level), wanted) == tags
 
 
