@@ -107,10 +107,11 @@ def test_twice_and_at_the_same_time(tiny_llama: Path) -> None:
             assert replica.admin("POST", "/wake_up")[0] == 200
         statuses: list[int] = []
         paths = ["/sleep?level=1", "/wake_up", "/sleep?level=2", "/wake_up", "/sleep?level=3"] * 3
-        threads = [
-            threading.Thread(target=lambda p=path: statuses.append(replica.admin("POST", p)[0]))  # type: ignore[misc]
-            for path in paths
-        ]
+
+        def call(path: str) -> None:
+            statuses.append(replica.admin("POST", path)[0])
+
+        threads = [threading.Thread(target=call, args=(path,)) for path in paths]
         for thread in threads:
             thread.start()
         texts = [replica.complete([5, 6, 7], 24)["text"] for _ in range(5)]

@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -28,6 +29,10 @@ from torpor_protocol.requests import (
     StepOutputs,
     TokenLogprobs,
 )
+
+
+def _all_ended(ids: set[int], core: CoreThread) -> bool:
+    return ids <= core.finished.keys()
 
 
 class CoreThread:
@@ -104,8 +109,7 @@ class CoreThread:
         """Run requests to their end, all at once or one after the other; gives their tokens."""
         for batch in [requests] if together else [[request] for request in requests]:
             self.send(*batch)
-            ids = {request.id for request in batch}
-            self.until(lambda core, ids=ids: ids <= core.finished.keys(), seconds)  # type: ignore[misc]
+            self.until(partial(_all_ended, {request.id for request in batch}), seconds)
         return [self.tokens[request.id] for request in requests]
 
     @property
