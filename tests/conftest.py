@@ -12,6 +12,9 @@ from make_model import NAME, is_complete, models_folder
 # Every model of a test is a folder here; a library that asks a hub would only wait for a network.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
+# Models of tests are small and share the cores with their clients: threads would only spin.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Engine and worker processes of every test fail when they unpickle anything.
 POISON = str(Path(__file__).parent / "support" / "poison")
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [POISON, os.environ.get("PYTHONPATH")]))
