@@ -69,25 +69,13 @@ def prepare_inputs(step: Step, states: RequestStates) -> InputBatch:
     steady = step.total_tokens == len(rows) == len(samples)
     make = _steady_tokens if steady else _any_tokens
     input_ids, positions, slots = make(states, device, step.total_tokens)
-    widest = -(-int(ends.max()) // states.limits.block_size)
-    table = states.block_table.tensor[:, :widest]
-    attention = AttentionBatch(
-        num_decodes=int(np.count_nonzero(step.num_tokens == 1)),
-        query_lens=step.num_tokens.astype(np.int64),
-        seq_lens=ends,
-        query_start=query_start,
-        seq_lens_device=device.ends,
-        query_start_device=device.query_start,
-        block_tables=table.index_select(0, device.rows),
-        slot_mapping=slots,
-    )
     return InputBatch(
         step=step.step,
         rows=rows,
         num_tokens=step.num_tokens,
         input_ids=input_ids,
         positions=positions,
-        attention=attention,
+        attention=_attention_batch(step, states, device, ends, query_start, slots),
         sampling=SampleRows(
             host=sample_rows,
             device=device.sample_rows,
@@ -95,6 +83,28 @@ def prepare_inputs(step: Step, states: RequestStates) -> InputBatch:
             output_lens=sample_positions - states.prompt_len[sample_rows],
         ),
         logits_index=device.logits_index,
+    )
+
+
+def _attention_batch(
+    step: Step,
+    states: RequestStates,
+    device: _Uploaded,
+    ends: I64Array,
+    query_start: I64Array,
+    slots: Tensor,
+) -> AttentionBatch:
+    """Block tables are cut to the longest row of the step."""
+    widest = -(-int(ends.max()) // states.limits.block_size)
+    return AttentionBatch(
+        num_decodes=int(np.count_nonzero(step.num_tokens == 1)),
+        query_lens=step.num_tokens.astype(np.int64),
+        seq_lens=ends,
+        query_start=query_start,
+        seq_lens_device=device.ends,
+        query_start_device=device.query_start,
+        block_tables=states.block_table.tensor[:, :widest].index_select(0, device.rows),
+        slot_mapping=slots,
     )
 
 
