@@ -9,12 +9,13 @@ import os
 import time
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from torpor_engine.executor.base import Executor
-from torpor_protocol.config import RankAssignment
+from torpor_protocol.config import MemoryReport, RankAssignment
 from torpor_protocol.errors import ConfigError, GroupLost, RankFailed, TorporError
 from torpor_protocol.methods import MethodTable
 from torpor_protocol.requests import LoadProgress, RankState
@@ -97,7 +98,15 @@ class UniExecutor(Executor):
     def rank_states(self) -> list[RankState]:
         if self._worker is None:
             return []
-        return [RankState(rank=0, pid=os.getpid(), state="running")]
+        pid = os.getpid()
+        memory = MemoryReport(0, pid, _resident(), 0, 0)
+        return [RankState(rank=0, pid=pid, state="running", memory=memory)]
+
+
+def _resident() -> int:
+    """Resident bytes of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def load_class(path: str) -> Any:
