@@ -75,7 +75,7 @@ def test_refused_before_anything_starts(
         (str(tiny_llama), "--max-model-len", "99999"): (3, "99999"),
         (str(tiny_llama), "--kv-cache-memory", "much"): (2, "much"),
         (str(tiny_llama), "--executor", "none"): (2, "no executor"),
-        (str(tiny_llama), "--port", "99999"): (2, "99999"),
+        (str(tiny_llama), "--port", "99999"): (2, "--port"),
         (str(tiny_llama), "--no-such-flag"): (2, "no-such-flag"),
     }
     for arguments, (code, word) in cases.items():
