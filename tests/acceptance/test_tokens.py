@@ -14,7 +14,7 @@ from tiny_models import make_tiny_llama, reference_greedy
 
 LAYOUTS = [(1, 1), (2, 1), (1, 2), (2, 2)]
 # Prompts where the two best candidates differ by less than 1e-4 somewhere, by name.
-TIES: frozenset[str] = frozenset()
+TIES = frozenset({"The answer to the question of life is"})  # SmolLM2, token 60: 1.9e-6
 
 TEXTS = [
     "What is the capital of France?",
