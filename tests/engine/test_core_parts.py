@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from engine_builders import engine_config
 from torpor_engine.core.blocks import plan_blocks
-from torpor_engine.core.group import LossBudget
+from torpor_engine.core.group import LossBudget, user_error
 from torpor_engine.executor.calls import GroupCall
 from torpor_engine.executor.formation import plan_formation
 from torpor_engine.executor.roster import Roster
@@ -24,8 +24,11 @@ from torpor_protocol.errors import (
     EngineDead,
     GroupLost,
     MemoryBudgetError,
+    ModelError,
     RankFailed,
     RecoveryExhausted,
+    TorporError,
+    class_name,
 )
 from torpor_protocol.transport import CurveKeys
 
@@ -198,3 +201,16 @@ def test_a_missed_deadline_names_the_ranks_that_owe_an_answer() -> None:
     pending.accept(rpc.Reply(0, raw(1)))
     with pytest.raises(DeadlineMissed, match="Rank 1 did not answer add"):
         pending.result()
+
+
+def test_an_error_crosses_under_a_name_that_both_sides_know() -> None:
+    class WeightsCorrupt(ModelError):
+        pass
+
+    class OfItsOwn(TorporError):
+        pass
+
+    names = [class_name(WeightsCorrupt("x")), class_name(OfItsOwn("x")), class_name(OSError())]
+    assert names == ["ModelError", "OfItsOwn", "OSError"]
+    failure = RankFailed(0, names[0], "It is corrupt.", "Copy it again.")
+    assert isinstance(user_error(failure), ModelError)

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from torpor_protocol.errors import TorporError
+from torpor_protocol.errors import TorporError, class_name
 from torpor_protocol.limits import MAX_ERROR_TEXT
 from torpor_protocol.methods import MethodTable
 from torpor_protocol.rpc import Call, RankError, Reply
@@ -45,7 +45,7 @@ class Answers:
 
 def error_reply(rank: int, error: Exception) -> Reply:
     """Texts are cut to MAX_ERROR_TEXT characters: a cause at its end, a traceback at its start."""
-    name = type(error).__name__[:_MAX_NAME]
+    name = class_name(error)[:_MAX_NAME]
     if isinstance(error, TorporError):
         cause, fix, trace = error.cause, error.fix, ""
     else:

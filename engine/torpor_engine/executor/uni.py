@@ -16,7 +16,13 @@ import msgspec
 
 from torpor_engine.executor.base import Executor
 from torpor_protocol.config import MemoryReport, RankAssignment
-from torpor_protocol.errors import ConfigError, GroupLost, RankFailed, TorporError
+from torpor_protocol.errors import (
+    ConfigError,
+    GroupLost,
+    RankFailed,
+    TorporError,
+    class_name,
+)
 from torpor_protocol.methods import MethodTable
 from torpor_protocol.requests import LoadProgress, RankState
 from torpor_protocol.rpc import new_group_id
@@ -77,7 +83,7 @@ class UniExecutor(Executor):
         try:
             return getattr(self._worker, method)(*args, **kwargs)
         except TorporError as error:
-            raise RankFailed(0, type(error).__name__, error.cause, error.fix) from error
+            raise RankFailed(0, class_name(error), error.cause, error.fix) from error
         except Exception as error:
             log.error("Rank 0 failed in %s:\n%s", method, traceback.format_exc())
             raise RankFailed(0, type(error).__name__, f"Rank 0 failed in {method}: {error}") from (
