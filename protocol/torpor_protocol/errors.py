@@ -105,8 +105,8 @@ class EngineDead(TorporError):
 
 
 def class_name(error: BaseException) -> str:
-    """The name under which an error crosses a process boundary: the nearest class of the tree above,
-    which both sides know (a corrupt checkpoint is a ModelError), or the class's own."""
+    """The name under which an error crosses a process boundary: the nearest class of the tree
+    above, which both sides know (a corrupt checkpoint is a ModelError), or the class's own."""
     for kind in type(error).__mro__:
         if kind.__module__ == __name__ and kind is not TorporError:
             return kind.__name__

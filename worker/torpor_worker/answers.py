@@ -38,6 +38,9 @@ class Answers:
             if value is None or call.output_rank not in (EVERY_RANK, self._rank):
                 return self._acknowledgement
             return Reply(self._rank, msgspec.Raw(self._encoder.encode(value)))
+        except TorporError as error:
+            log.error("Rank %d in %s: %s", self._rank, call.method, error)
+            return error_reply(self._rank, error)
         except Exception as error:
             log.exception("Rank %d failed in %s.", self._rank, call.method)
             return error_reply(self._rank, error)
