@@ -18,7 +18,12 @@ from torpor_worker.attention.select import choose_attention
 from torpor_worker.memory_budget import CPU_SHARE, kv_cache_bytes, useful_bytes
 from torpor_worker.runner.select import choose_runner
 from torpor_worker.runner.states import RowLimits
-from torpor_worker.runner.warmup import blocks_for, largest_batch
+from torpor_worker.runner.warmup import (
+    CPU_PROFILE_TOKENS,
+    blocks_for,
+    largest_batch,
+    profile_limits,
+)
 from torpor_worker.worker import Worker
 from worker_cases import lone_assignment, started
 
@@ -123,6 +128,14 @@ def test_budget_of_the_cache() -> None:
         config, cache=msgspec.structs.replace(config.cache, kv_cache_memory=77)
     )
     assert kv_cache_bytes(fixed, SPEC, 10**9, 1, "cpu") == 77
+
+
+def test_a_cpu_profiles_a_part_of_the_largest_batch() -> None:
+    limits = RowLimits(64, 512, 2048, 16, 1024)
+    assert profile_limits(limits, "cuda") is limits
+    assert profile_limits(limits, "cpu").max_num_batched_tokens == CPU_PROFILE_TOKENS
+    small = RowLimits(4, 512, 64, 16, 1024)
+    assert profile_limits(small, "cpu") == small
 
 
 @pytest.mark.parametrize(

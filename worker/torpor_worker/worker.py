@@ -28,7 +28,13 @@ from torpor_worker.parallel import init_groups
 from torpor_worker.platforms import select_platform
 from torpor_worker.runner.interface import Runner, row_limits
 from torpor_worker.runner.select import choose_runner, triton_installed
-from torpor_worker.runner.warmup import blocks_for, largest_batch, run_largest_batch, warm_up
+from torpor_worker.runner.warmup import (
+    blocks_for,
+    largest_batch,
+    profile_limits,
+    run_largest_batch,
+    warm_up,
+)
 from torpor_worker.sleeper import Sleeper
 from torpor_worker.worker_parts import (
     Loaded,
@@ -183,7 +189,8 @@ class Worker:
 
     def _profile(self, place: Place, loaded: Loaded) -> None:
         """On a runner of its own whose layers share one small cache, so nothing is left behind."""
-        limits = row_limits(self.config)
+        full = row_limits(self.config)
+        limits = profile_limits(full, place.device.type)
         blocks = blocks_for(largest_batch(limits), limits)
         scratch = make_attention(loaded.attention.name, attention_shape(self.config, place))
         scratch.allocate(blocks, partial(on_device, place.device), shared=True)
@@ -191,7 +198,8 @@ class Worker:
         started = time.monotonic()
         run_largest_batch(runner, limits)
         place.platform.synchronize()
-        self._profile_seconds = time.monotonic() - started
+        share = full.max_num_batched_tokens / limits.max_num_batched_tokens
+        self._profile_seconds = (time.monotonic() - started) * share
 
     def _refill_cache(self) -> None:
         """A restored cache holds zeros on a CPU and anything elsewhere."""
