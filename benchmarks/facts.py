@@ -37,6 +37,12 @@ def machine() -> dict[str, str]:
     return facts | {f"peer {name}": version for name, version in peer_versions().items()}
 
 
+def has_bfloat16() -> bool:
+    """Whether the processor multiplies bfloat16 in its own units."""
+    flags = set(_field(Path("/proc/cpuinfo").read_text(), "flags").split())
+    return bool(flags & {"avx512_bf16", "amx_bf16"})
+
+
 def commit() -> str:
     """The checkout's commit, with a word when files differ from it."""
     head = _git("rev-parse", "--short=12", "HEAD")

@@ -22,7 +22,7 @@ class Size:
     rounds: int = 3
     requests: Mapping[int, int] | None = None
     peers: bool = True
-    dtypes: tuple[str, ...] = ("bfloat16", "float32")
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
 
 
 def servers(size: Size) -> list[Server]:
@@ -35,7 +35,7 @@ def servers(size: Size) -> list[Server]:
             found.append(vllm(served))
         if size.peers and PEERS["llama-cpp"].installed():
             found.append(llama_cpp(served))
-        if size.peers and PEERS["transformers"].installed() and dtype == "bfloat16":
+        if size.peers and PEERS["transformers"].installed() and dtype == size.dtypes[0]:
             found.append(transformers(served))
     return found
 

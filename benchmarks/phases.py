@@ -25,9 +25,9 @@ PROMPT = 128
 class Size:
     """``weightless``: measure the tiny model instead, in tests."""
 
-    batches: tuple[int, ...] = (1, 64)
     out: int = 64
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
+    batches: tuple[int, ...] = (1, 64)
     weightless: bool = False
 
 
@@ -53,9 +53,11 @@ def _agent(size: Size, dtype: str, executor: str, phases: str, logs: Path) -> Ag
 
 
 def _ask(agent: Agent, size: Size, batch: int) -> dict[str, Any]:
+    """The second job has the prompts of the first, so their prefixes are cached: only decoding is
+    looked at here."""
     question = {"batch": batch, "prompt": PROMPT, "seed": batch}
-    agent.ask(question | {"out": 8})
-    return agent.ask(question | {"out": size.out, "seed": batch + 1})
+    agent.ask(question | {"out": 4})
+    return agent.ask(question | {"out": size.out})
 
 
 def wire_ms(answer: Mapping[str, Any]) -> float:

@@ -1,6 +1,7 @@
 """`make bench`: measure, keep the raw figures, write the tables.
 
     python -m benchmarks.run [--quick] [--only overhead phases serving] [--rounds N] [--no-peers]
+        [--dtypes float32 bfloat16]
 
 Raw figures go to benchmarks/data/PART.json, tables into benchmarks/RESULTS.md between markers; text
 around the markers is a person's. What else runs on the machine is in the figures, so run it alone.
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -23,6 +25,12 @@ from benchmarks.places import DATA, RESULTS
 from benchmarks.tables import table, write_section
 
 PARTS = ("overhead", "phases", "serving")
+DTYPES = ("float32", "bfloat16")
+
+
+def default_dtypes() -> list[str]:
+    """Without vector units of its own bfloat16 takes minutes per figure and is nobody's choice."""
+    return list(DTYPES) if facts.has_bfloat16() else ["float32"]
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -30,6 +38,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one round, few requests")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dtypes", nargs="+", choices=DTYPES, default=default_dtypes())
     parser.add_argument("--no-peers", dest="peers", action="store_false")
     return parser.parse_args(arguments)
 
@@ -50,10 +59,10 @@ def measure(part: str, chosen: argparse.Namespace, logs: Path) -> tuple[Any, str
         result: Any = overhead.run(size, logs)
         return result, overhead.text(result)
     if part == "phases":
-        result = phases.run(phases.Size(out=16 if chosen.quick else 64), logs)
+        result = phases.run(phases.Size(16 if chosen.quick else 64, tuple(chosen.dtypes)), logs)
         return result, phases.text(result)
     requests = {1: 1, 8: 8} if chosen.quick else None
-    serving = model_serving.Size(rounds=rounds, peers=chosen.peers, requests=requests)
+    serving = model_serving.Size(rounds, requests, chosen.peers, tuple(chosen.dtypes))
     result = model_serving.run(serving, logs)
     return result, model_serving.text(result)
 
@@ -92,4 +101,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # As an exception it passes through every block that ends a process of ours.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(main())
