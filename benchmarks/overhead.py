@@ -81,12 +81,19 @@ def _alternate(agents: Mapping[str, Agent], size: Size) -> list[dict[str, Any]]:
                     print(f"  {name} is left out:\n{error}", file=sys.stderr, flush=True)
                     del alive[name]
                     continue
-                step = 1000 * (many["wall_s"] - one["wall_s"]) / (size.out - 1)
-                if number >= 0:
+                step = step_ms(one["wall_s"], many["wall_s"], size.out)
+                told = "disturbed, not counted" if step is None else f"{step:.2f} ms/step"
+                if step is not None and number >= 0:
                     found.append({"name": name, "round": number, "batch": batch, "step_ms": step})
-                    told = f"  round {number}, {batch} running, {name}: {step:.2f} ms/step"
-                    print(told, file=sys.stderr, flush=True)
+                told = f"  round {number}, {batch} running, {name}: {told}"
+                print(told, file=sys.stderr, flush=True)
     return found
+
+
+def step_ms(one: float, many: float, out: int) -> float | None:
+    """Seconds of a job of one token and of ``out`` to a step's milliseconds; None where the short
+    job took longer, because something else ran."""
+    return 1000 * (many - one) / (out - 1) if many > one else None
 
 
 def _phases(agent: Agent, batch: int, size: Size) -> dict[str, float]:

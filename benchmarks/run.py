@@ -55,7 +55,7 @@ def measure(part: str, chosen: argparse.Namespace, logs: Path) -> tuple[Any, str
     """A part's raw figures and its tables."""
     rounds = 1 if chosen.quick else chosen.rounds
     if part == "overhead":
-        size = overhead.Size(rounds=rounds, peers=chosen.peers, out=32 if chosen.quick else 128)
+        size = overhead.Size(rounds=rounds, peers=chosen.peers, out=64 if chosen.quick else 128)
         result: Any = overhead.run(size, logs)
         return result, overhead.text(result)
     if part == "phases":

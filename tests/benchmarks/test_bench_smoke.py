@@ -44,11 +44,19 @@ def test_over_the_wire_the_rank_tells_its_phases(tmp_path: Path) -> None:
 
 
 def test_overhead_is_measured_step_by_step(tmp_path: Path) -> None:
-    size = overhead.Size(batches=(2, 4), out=5, rounds=2, peers=False)
+    size = overhead.Size(batches=(2, 4), out=40, rounds=2, peers=False)
     with closing(overhead._ours(size, tmp_path, "none")) as agent:
         steps = overhead._alternate({overhead.OURS: agent}, size)
-    assert [(step["round"], step["batch"]) for step in steps] == [(0, 2), (0, 4), (1, 2), (1, 4)]
-    assert "| 4 |" in overhead.core_table(steps)
+    # A busy machine may spoil a round; one that is spoilt is not counted.
+    found = [(step["round"], step["batch"]) for step in steps]
+    assert found and set(found) <= {(0, 2), (0, 4), (1, 2), (1, 4)}
+    assert all(step["step_ms"] > 0 for step in steps)
+    assert f"| {found[0][1]} |" in overhead.core_table(steps)
+
+
+def test_a_step_is_what_many_tokens_take_more_than_one() -> None:
+    assert overhead.step_ms(1.0, 1.5, 51) == pytest.approx(10.0)
+    assert overhead.step_ms(1.5, 1.0, 51) is None
 
 
 def test_a_server_is_started_loaded_weighed_and_ended(tiny_llama: Path, tmp_path: Path) -> None:
