@@ -14,6 +14,7 @@ import subprocess
 import sys
 
 from torpor_engine.executor.base import ExecutorHooks
+from torpor_engine.executor.exits import how_it_ended
 from torpor_engine.executor.grouped import GroupExecutor
 from torpor_protocol.config import EngineConfig
 from torpor_protocol.errors import GroupLost
@@ -75,8 +76,7 @@ class MpExecutor(GroupExecutor):
     def check_supervisors(self) -> None:
         if self._process is None or self._process.poll() is None:
             return
-        status = self._process.returncode
-        how = f"was killed by {_name(-status)}" if status < 0 else f"exited with status {status}"
+        how = how_it_ended(self._process.returncode)
         pid = self._process.pid
         self._bury()
         cause = f"The supervisor (process {pid}) {how}."
@@ -128,10 +128,3 @@ class MpExecutor(GroupExecutor):
             self._process = None
         super().shutdown()
         (self.hooks.run_dir / SOCKET).unlink(missing_ok=True)
-
-
-def _name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -6,6 +6,7 @@ import signal
 import time
 from dataclasses import dataclass
 
+from torpor_engine.executor.exits import how_it_ended
 from torpor_protocol import rpc
 from torpor_protocol.config import MemoryReport
 from torpor_protocol.errors import GroupLost
@@ -89,10 +90,7 @@ class Roster:
 
     def _note_exit(self, message: rpc.RankExited) -> None:
         status = message.status
-        if status < 0:
-            how = f"was killed by {_signal_name(-status)}"
-        else:
-            how = f"exited with status {status}"
+        how = how_it_ended(status)
         self._states[message.rank] = how
         reason = "OutOfMemory" if "out of memory" in message.log_tail.lower() else "RankLost"
         external = -status in (signal.SIGKILL, signal.SIGTERM)
@@ -139,10 +137,3 @@ class Roster:
             )
             for rank, pid in sorted(self._pids.items())
         ]
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
