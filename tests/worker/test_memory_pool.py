@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -141,3 +144,36 @@ def test_cycles_do_not_grow() -> None:
         pool.drop(STAGING)
         sizes.append(process_resident())
     assert max(sizes[10:]) <= sizes[9] + SLACK
+
+
+FAULTS = """
+import ctypes, resource, sys, torch
+from torpor_worker.memory.pages import keep_heap
+if sys.argv[1] == "keep":
+    keep_heap()
+x = torch.ones(512, 576)
+for _ in range(5):
+    y = x + 1
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(50):
+    y = x + 1
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def page_faults(mode: str) -> int:
+    """Of fifty operations with a result of 1.1 MiB each."""
+    environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**17)}
+    done = subprocess.run(
+        [sys.executable, "-c", FAULTS, mode],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return int(done.stdout)
+
+
+def test_results_of_operations_reuse_the_pages_of_earlier_ones() -> None:
+    assert page_faults("leave") > 50 * 250
+    assert page_faults("keep") < 250

@@ -38,7 +38,8 @@ class Publisher:
         self._executor_name = executor_name
         self._executor = executor
         self._sent: EngineState | None = None
-        self._sent_at = 0.0
+        self._told: tuple[object, ...] = ()
+        self._looked_at = 0.0
         self._stats_at = 0.0
         self._stats = EngineStats()
         self._lost_at = 0.0
@@ -97,17 +98,40 @@ class Publisher:
         self._wake_seconds = seconds
 
     def state(self, status: Status, num_blocks: int, restarts: int) -> None:
-        """Send the state if it changed; figures that move all the time at most once a second."""
-        state = self._state(status, num_blocks, restarts)
+        """Send the state if it changed; figures that move all the time at most once a second.
+
+        Asked in every turn of the loop, so the whole state is put together only when it may go.
+        """
+        story = self._story(status, num_blocks, restarts)
         now = time.monotonic()
-        urgent = self._sent is None or _story(state) != _story(self._sent)
-        if urgent or (state != self._sent and now - self._sent_at > STATE_SECONDS):
-            self._sent, self._sent_at = state, now
+        urgent = story != self._told
+        if not urgent and now - self._looked_at < STATE_SECONDS:
+            return
+        self._told, self._looked_at = story, now
+        state = self._state(status, num_blocks, restarts)
+        if urgent or state != self._sent:
+            self._sent = state
             self._inbox.send(state)
 
     def failed(self, status: Status, error: TorporError) -> None:
         state = self._state(status, 0, 0)
         self._inbox.send(msgspec.structs.replace(state, message=str(error)))
+
+    def _story(self, status: Status, num_blocks: int, restarts: int) -> tuple[object, ...]:
+        """What the state tells, without figures that move all the time."""
+        return (
+            status.lifecycle,
+            status.level,
+            status.asleep,
+            status.reason,
+            status.message,
+            self._executor.group,
+            num_blocks,
+            restarts,
+            self._last_loss,
+            self._sleep_seconds,
+            self._wake_seconds,
+        )
 
     def _state(self, status: Status, num_blocks: int, restarts: int) -> EngineState:
         return EngineState(
@@ -130,8 +154,3 @@ class Publisher:
             last_wake_seconds=self._wake_seconds,
             wire_rejected=self._executor.wire_rejected(),
         )
-
-
-def _story(state: EngineState) -> EngineState:
-    """The state without figures that move all the time."""
-    return msgspec.structs.replace(state, load=None, ranks=[], wire_rejected={})

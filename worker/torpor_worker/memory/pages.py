@@ -15,6 +15,11 @@ from torpor_protocol.errors import MemoryBudgetError
 HUGE_PAGE = 2 * 2**20
 MADV_POPULATE_WRITE = 23  # Linux 5.14; not in Python's mmap module
 
+# Of glibc's mallopt.
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_KEPT = 2**30
+
 
 def round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
@@ -30,6 +35,19 @@ def trim_heap() -> None:
     trim = getattr(_libc(), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def keep_heap() -> None:
+    """Let freed heap pages serve the next step instead of going back after every operation.
+
+    By default glibc maps each result of a few hundred KiB anew and unmaps it when it is freed, and
+    the page faults cost an operation on 512 tokens more than its arithmetic (RMS norm: 1.57 ms,
+    0.14 without). ``trim_heap`` still gives everything back. A no-op without glibc.
+    """
+    mallopt = getattr(_libc(), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _KEPT)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 
 class Pages:

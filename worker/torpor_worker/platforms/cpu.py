@@ -8,6 +8,7 @@ import torch
 
 from torpor_protocol.config import DType
 from torpor_worker.memory.cpu import CpuMemoryPool
+from torpor_worker.memory.pages import keep_heap
 from torpor_worker.memory.pool import MemoryPool
 from torpor_worker.memory.system import MemorySnapshot, memory_snapshot, process_resident
 from torpor_worker.platforms.base import Platform
@@ -26,6 +27,7 @@ class CpuPlatform(Platform):
         return torch.device("cpu")
 
     def claim(self, local_rank: int) -> torch.device:
+        keep_heap()
         return self.device
 
     def memory_snapshot(self) -> MemorySnapshot:
