@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 from typing import Annotated
 
@@ -12,6 +10,7 @@ import typer
 from torpor_engine.configure import Flags, resolve
 from torpor_engine.serve import ServeOptions, serve
 from torpor_protocol.errors import TorporError
+from torpor_protocol.logs import start_logging
 
 app = typer.Typer(
     name="torpor",
@@ -81,12 +80,8 @@ def serve_command(
 
 def main() -> None:
     """Entry point of ``torpor``: errors become two sentences and the exit code of their class."""
-    logging.basicConfig(
-        level=os.environ.get("TORPOR_LOG_LEVEL", "INFO"),
-        format="%(asctime)s %(levelname)s %(message)s",
-        stream=sys.stderr,
-    )
     try:
+        start_logging()
         app()
     except TorporError as error:
         print(f"torpor: {error.cause}\n        {error.fix}".rstrip(), file=sys.stderr)

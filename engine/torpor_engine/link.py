@@ -11,9 +11,9 @@ import struct
 from collections import deque
 
 from torpor_protocol.errors import EngineDead
+from torpor_protocol.limits import MAX_MESSAGE_BYTES
 
 _LENGTH = struct.Struct("<I")
-MAX_MESSAGE_BYTES = 256 * 2**20
 _CHUNK = 2**18
 
 

@@ -102,7 +102,7 @@ class RecoveryConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     max_restarts: int = 10
     window_seconds: float = 600.0
-    backoff_seconds: float = 0.5
+    backoff_seconds: float = 1.0
     step_timeout: float = 8.0
     load_timeout: float = 1800.0
 

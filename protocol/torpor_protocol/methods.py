@@ -30,9 +30,11 @@ class MethodTable:
 
     def __init__(self, cls: type) -> None:
         self._schemas: dict[str, dict[str, msgspec.msgpack.Decoder[Any]]] = {}
+        self._signatures: dict[str, inspect.Signature] = {}
         for name, function in inspect.getmembers(cls, inspect.isfunction):
             if getattr(function, _MARK, False):
                 self._schemas[name] = _parameter_decoders(function)
+                self._signatures[name] = inspect.signature(function)
 
     @property
     def names(self) -> frozenset[str]:
@@ -48,12 +50,11 @@ class MethodTable:
         try:
             args = msgspec.msgpack.decode(call.args, type=list[msgspec.Raw])
             kwargs = msgspec.msgpack.decode(call.kwargs, type=dict[str, msgspec.Raw])
-            if len(args) > len(schema) or not kwargs.keys() <= schema.keys():
-                raise WireError("bad_arguments", f"{call.method} does not take these arguments.")
+            self._signatures[call.method].bind(None, *args, **kwargs)
             decoders = list(schema.values())
             positional = [decoders[i].decode(raw) for i, raw in enumerate(args)]
             named = {name: schema[name].decode(raw) for name, raw in kwargs.items()}
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError) as error:
             raise WireError("bad_arguments", f"{call.method}: {error}.") from None
         return positional, named
 

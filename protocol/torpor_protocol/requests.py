@@ -177,7 +177,6 @@ class GroupEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
     message: str
     time: float
-    detect_seconds: float = -1.0
     recover_seconds: float = -1.0
 
 

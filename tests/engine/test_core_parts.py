@@ -16,7 +16,7 @@ from torpor_engine.core.group import LossBudget, user_error
 from torpor_engine.executor.calls import GroupCall
 from torpor_engine.executor.formation import plan_formation
 from torpor_engine.executor.roster import Roster
-from torpor_engine.link import MAX_MESSAGE_BYTES, FrameBuffer, FrameSocket, frame
+from torpor_engine.link import FrameBuffer, FrameSocket, frame
 from torpor_protocol import rpc
 from torpor_protocol.config import KVCacheSpec, RecoveryConfig
 from torpor_protocol.errors import (
@@ -30,6 +30,7 @@ from torpor_protocol.errors import (
     TorporError,
     class_name,
 )
+from torpor_protocol.limits import MAX_MESSAGE_BYTES
 from torpor_protocol.transport import CurveKeys
 
 SPEC = KVCacheSpec(2, 2, 16, 4, "float32", page_bytes=1024)

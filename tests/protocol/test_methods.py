@@ -94,6 +94,8 @@ def test_a_subclass_adds_methods_and_marks_anew_what_it_overrides() -> None:
         ("sleep", (1,), {"self": 1}),
         ("move", ({"x": 1, "z": 2},), {}),
         ("move", ({"y": 2},), {}),
+        ("sleep", (), {}),
+        ("sleep", (1,), {"level": 1}),
         ("data", ("text that is no bytes",), {}),
     ],
 )

@@ -6,19 +6,19 @@ run, because the supervisor must not import torch and the fork server must.
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 
 from torpor_protocol.errors import ConfigError, TorporError
+from torpor_protocol.limits import MAX_SETTINGS_BYTES
+from torpor_protocol.logs import start_logging
 
-_MAX_SETTINGS = 64 * 2**10
 _STDIN = 0
 
 
 def main(arguments: list[str]) -> int:
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     try:
+        start_logging(" ".join(arguments[:1]))
         match arguments:
             case ["supervisor"]:
                 return _supervisor()
@@ -48,7 +48,7 @@ def _supervisor() -> int:
 def _read_line(fd: int) -> bytes:
     """One line and nothing buffered behind it: the rest of the pipe is watched for its end."""
     line = b""
-    while not line.endswith(b"\n") and len(line) < _MAX_SETTINGS:
+    while not line.endswith(b"\n") and len(line) < MAX_SETTINGS_BYTES:
         byte = os.read(fd, 1)
         if not byte:
             break

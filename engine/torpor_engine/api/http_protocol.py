@@ -16,13 +16,13 @@ from uvicorn.server import ServerState
 
 from torpor_engine.api.direct_write import EXTENSION, Connection
 from torpor_engine.api.errors import ApiError, invalid, unavailable
+from torpor_protocol.limits import (
+    MAX_DISCARDED_BYTES,
+    MAX_HEAD_BYTES,
+    MAX_HEADERS,
+    MAX_IDLE_BYTES,
+)
 
-MAX_HEAD_BYTES = 64 * 2**10
-MAX_HEADERS = 100
-# Of a body that is not wanted any more: so much is thrown away before the connection is cut.
-MAX_DISCARDED_BYTES = 64 * 2**20
-# Raw bytes that add nothing to a body, such as the extensions of its chunks.
-MAX_IDLE_BYTES = 2**20
 _REASONS = {400: b"Bad Request", 431: b"Request Header Fields Too Large", 503: b"Unavailable"}
 
 

@@ -24,6 +24,7 @@ from torpor_engine.core.loop import Core
 from torpor_engine.core.settings import CoreSettings
 from torpor_engine.link import FrameSocket
 from torpor_protocol.errors import TorporError
+from torpor_protocol.logs import start_logging
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +33,7 @@ _PR_SET_NAME = 15
 
 
 def main() -> int:
-    logging.basicConfig(
-        level=os.environ.get("TORPOR_LOG_LEVEL", "INFO"),
-        format="%(asctime)s %(levelname)s core: %(message)s",
-        stream=sys.stderr,
-    )
+    start_logging("core")
     settings = msgspec.json.decode(sys.stdin.readline(), type=CoreSettings)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_NAME, b"torpor-core", 0, 0, 0)

@@ -9,8 +9,8 @@ from jinja2 import TemplateError, TemplateSyntaxError
 
 from torpor_engine.tokenizer.template_env import chat_environment
 from torpor_protocol.errors import ModelError, TorporError
+from torpor_protocol.limits import MAX_RENDERED_CHARS
 
-MAX_RENDERED_CHARS = 16 * 2**20
 MAX_REASON_CHARS = 300
 
 

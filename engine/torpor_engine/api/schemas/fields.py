@@ -13,13 +13,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 
 from torpor_protocol.limits import (
     MAX_LOGIT_BIAS,
+    MAX_NAME_CHARS,
     MAX_PROMPTS,
     MAX_STOP_LENGTH,
     MAX_STOP_STRINGS,
+    MAX_TOKENS_FIELD,
 )
-
-MAX_NAME_CHARS = 256
-MAX_TOKENS_FIELD = 2**31 - 1
 
 
 class RequestModel(BaseModel):
