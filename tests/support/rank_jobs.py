@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import torch
@@ -10,13 +11,17 @@ from safetensors.torch import save_file
 
 from greedy_run import generate
 from torpor_protocol.config import ParallelConfig, RankAssignment
+from torpor_protocol.errors import GroupLost
 from torpor_worker.layers.linear_choice import LinearName, can_pack
 from torpor_worker.loader import load_weights, reload_weights
 from torpor_worker.memory import WEIGHTS
 from torpor_worker.memory.cpu import CpuMemoryPool
 from torpor_worker.memory.system import process_resident
 from torpor_worker.models import build_model
-from torpor_worker.parallel import ParallelGroups, init_groups
+from torpor_worker.parallel import ParallelGroups, init_groups, shared_region
+from torpor_worker.parallel.collectives import SharedCollectives
+from torpor_worker.parallel.distributed import DistributedGroups
+from torpor_worker.parallel.exchange import SLOT_BYTES
 from torpor_worker.platforms import select_platform
 from worker_configs import LoneRank, engine_config
 
@@ -54,9 +59,17 @@ def generate_tokens(
     groups.close()
 
 
-def exchange(rank: int, folder: Path, *, tensor: int, pipeline: int, dtype: str) -> None:
-    """Every operation once, in ``dtype``; asserts what must hold on this rank."""
+def exchange(
+    rank: int, folder: Path, *, tensor: int, pipeline: int, dtype: str, apart: bool = False
+) -> None:
+    """Every operation once, in ``dtype``; asserts what must hold on this rank. ``apart``: as if
+    each rank were on a machine of its own."""
+    if apart:
+        shared_region._machine = lambda: f"machine {rank}"
     groups = join(rank, folder, tensor, pipeline)
+    assert isinstance(groups, DistributedGroups)
+    shared = isinstance(groups._stage, SharedCollectives)
+    assert shared == (tensor > 1 and not apart)
     kind = getattr(torch, dtype)
     assert (groups.tp_rank, groups.pp_rank) == (rank % tensor, rank // tensor)
     stage = [groups.pp_rank * tensor + other for other in range(tensor)]
@@ -66,6 +79,7 @@ def exchange(rank: int, folder: Path, *, tensor: int, pipeline: int, dtype: str)
     assert (parts is None) == (groups.tp_rank != 0)
     if parts is not None:
         assert [int(part[0, 0]) for part in parts] == stage
+    check_large(groups, kind)
     tokens = torch.full((4,), rank, dtype=torch.int64)
     assert groups.world_broadcast(tokens, groups.output_rank).tolist() == [groups.output_rank] * 4
     for message in range(3):
@@ -76,6 +90,37 @@ def exchange(rank: int, folder: Path, *, tensor: int, pipeline: int, dtype: str)
             groups.send_next(torch.full((2, 7), float(rank + message), dtype=kind))
     groups.barrier()
     groups.close()
+
+
+def check_large(groups: ParallelGroups, kind: torch.dtype) -> None:
+    """Tensors of several slots and a bit, every element of its own."""
+    rows, columns = 3, SLOT_BYTES // kind.itemsize - 5
+    base = torch.arange(rows * columns).remainder(97).view(rows, columns)
+    mine = (base + groups.tp_rank).to(kind)
+    parts = groups.tp_gather(mine)
+    if parts is not None:
+        assert all(torch.equal(part, (base + i).to(kind)) for i, part in enumerate(parts))
+    total = groups.tp_all_reduce(mine)
+    others = sum(range(groups.tp_size))
+    assert torch.equal(total, (base * groups.tp_size + others).to(kind))
+    copied = groups.world_broadcast(torch.full((rows, columns), groups.rank, dtype=kind), 0)
+    assert not copied.any()
+
+
+def wait_in_vain(rank: int, folder: Path, *, victim: int) -> None:
+    """One rank of two stays away from a collective; the other's must end with an error."""
+    parallel = ParallelConfig(2, 1)
+    assignment = RankAssignment(rank, rank, 2, GROUP, f"file://{folder}/store")
+    groups = init_groups(parallel, assignment, select_platform("cpu"), timeout=3)
+    groups.barrier()
+    if rank == victim:
+        while not (folder / "error.txt").exists():
+            time.sleep(0.05)
+        return
+    try:
+        groups.tp_all_reduce(torch.zeros(8))
+    except GroupLost as error:
+        (folder / "error.txt").write_text(str(error))
 
 
 def measure_load(rank: int, folder: Path, *, model: str, tensor: int, index: int) -> None:
@@ -114,5 +159,5 @@ def lose_a_peer(rank: int, folder: Path, *, victim: int) -> None:
     try:
         for _ in range(2):
             groups.tp_all_reduce(torch.zeros(8))
-    except RuntimeError as error:
+    except (GroupLost, RuntimeError) as error:
         (folder / "error.txt").write_text(str(error))

@@ -97,8 +97,22 @@ def test_operations(host: RankHost, tmp_path: Path, tensor: int, pipeline: int, 
     assert host.run("rank_jobs:exchange", world, tmp_path, **arguments) == [0] * world
 
 
+@pytest.mark.parametrize(("tensor", "pipeline"), [(2, 2), (3, 1)])
+def test_operations_between_machines(
+    host: RankHost, tmp_path: Path, tensor: int, pipeline: int
+) -> None:
+    world = tensor * pipeline
+    arguments = {"tensor": tensor, "pipeline": pipeline, "dtype": "float32", "apart": True}
+    assert host.run("rank_jobs:exchange", world, tmp_path, **arguments) == [0] * world
+
+
 def test_a_lost_peer_is_an_error_at_once(host: RankHost, tmp_path: Path) -> None:
     started = time.monotonic()
     assert host.run("rank_jobs:lose_a_peer", 2, tmp_path, victim=1) == [0, 0]
-    assert (tmp_path / "error.txt").read_text()
+    assert "Rank 1 of the stage has ended." in (tmp_path / "error.txt").read_text()
     assert time.monotonic() - started < 30
+
+
+def test_a_peer_that_does_not_come_is_an_error_in_time(host: RankHost, tmp_path: Path) -> None:
+    assert host.run("rank_jobs:wait_in_vain", 2, tmp_path, victim=1) == [0, 0]
+    assert "Rank 1 of the stage does not come." in (tmp_path / "error.txt").read_text()

@@ -1,4 +1,4 @@
-"""Process groups over torch.distributed: gloo between CPUs, NCCL between accelerators."""
+"""A world over torch.distributed: gloo between CPUs, NCCL between accelerators."""
 
 from __future__ import annotations
 
@@ -8,41 +8,34 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from torpor_worker.parallel.collectives import StageCollectives
 from torpor_worker.parallel.groups import ParallelGroups
 
 
 class DistributedGroups(ParallelGroups):
-    """``init_process_group`` must have run. All ranks make this object at the same time: each
-    group is formed by every rank in the same order."""
+    """``stage``: the operations between the ranks of this rank's stage."""
 
-    def __init__(self, rank: int, tp_size: int, pp_size: int, device: torch.device) -> None:
+    def __init__(
+        self, rank: int, tp_size: int, pp_size: int, device: torch.device, stage: StageCollectives
+    ) -> None:
         super().__init__(rank, tp_size, pp_size)
         self._device = device
-        stages = [list(range(first, first + tp_size)) for first in self._first_ranks()]
-        groups = [dist.new_group(ranks) for ranks in stages]
-        self._tp_group = groups[self.pp_rank]
-        self._tp_root = stages[self.pp_rank][0]
+        self._stage = stage
         self._sending: tuple[dist.Work, Tensor] | None = None
-
-    def _first_ranks(self) -> range:
-        return range(0, self.world_size, self.tp_size)
 
     def tp_all_reduce(self, tensor: Tensor) -> Tensor:
         if self.tp_size > 1:
-            dist.all_reduce(tensor, group=self._tp_group)
+            self._stage.all_reduce(tensor)
         return tensor
 
     def tp_gather(self, tensor: Tensor) -> list[Tensor] | None:
-        if self.tp_size == 1:
-            return [tensor]
-        parts = None
-        if self.tp_rank == 0:
-            parts = [torch.empty_like(tensor) for _ in range(self.tp_size)]
-        dist.gather(tensor, parts, dst=self._tp_root, group=self._tp_group)
-        return parts
+        return [tensor] if self.tp_size == 1 else self._stage.gather(tensor)
 
     def world_broadcast(self, tensor: Tensor, src: int) -> Tensor:
-        dist.broadcast(tensor, src=src)
+        if self.pp_size == 1:
+            self._stage.broadcast(tensor, src)
+        else:
+            dist.broadcast(tensor, src=src)
         return tensor
 
     def send_next(self, tensor: Tensor) -> None:
@@ -65,6 +58,7 @@ class DistributedGroups(ParallelGroups):
 
     def close(self) -> None:
         self._wait_sent()
+        self._stage.close()
         dist.destroy_process_group()
 
     def _wait_sent(self) -> None:
