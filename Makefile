@@ -8,7 +8,7 @@ PY := $(VENV)/bin/python
 UV_VERSION := 0.13.9
 UV := $(VENV)/.uv-$(UV_VERSION)
 READY := $(VENV)/.ready
-EXTRAS := engine,worker,dev
+EXTRAS := engine,worker,operator,dev
 
 # The first interpreter of a version we support that can also make virtual environments.
 USABLE := import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] < (3, 13))
