@@ -1,0 +1,76 @@
+# Two images from one file: `operator` (no torch) and `runtime` (engine and worker).
+#
+#   docker build --target operator -t torpor/operator .
+#   docker build --target runtime  -t torpor/runtime  .
+#
+# The layer with the dependencies is made from a list of them alone, so a change of our own code
+# builds, pushes and pulls a few hundred kilobytes. pip's settings (an index, a certificate) come
+# from the variables of the build: --build-arg or, where the builder has it, --env.
+
+ARG BASE_IMAGE=python:3.11-slim-bookworm
+
+FROM ${BASE_IMAGE} AS base
+ENV PATH=/opt/torpor/bin:/opt/tools/bin:/usr/local/bin:/usr/bin:/bin \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+
+FROM base AS tools
+ARG UV_VERSION=0.13.9
+ARG PIP_INDEX_URL
+ARG PIP_FIND_LINKS
+RUN python3 -m venv /opt/tools && /opt/tools/bin/pip install --quiet uv==${UV_VERSION}
+
+# What each image needs, pinned: the same bytes as long as none of it changes.
+FROM tools AS lists
+COPY pyproject.toml constraints.txt scripts/run_uv.py /source/
+WORKDIR /source
+RUN compile() { /opt/tools/bin/python run_uv.py pip compile --quiet --no-header --no-annotate \
+    --no-emit-index-url --no-emit-find-links --constraint constraints.txt pyproject.toml "$@"; } \
+    && compile --extra operator -o /lists-operator.txt \
+    && compile --extra engine --extra worker -o /lists-runtime.txt
+
+FROM tools AS wheel
+COPY pyproject.toml README.md LICENSE constraints.txt scripts/run_uv.py /source/
+COPY protocol /source/protocol
+COPY engine /source/engine
+COPY worker /source/worker
+COPY operator /source/operator
+WORKDIR /source
+RUN /opt/tools/bin/python run_uv.py build --wheel --build-constraints constraints.txt \
+    --out-dir /wheel .
+
+FROM tools AS operator-packages
+COPY --from=lists /source/run_uv.py /lists-operator.txt /source/
+RUN python3 -m venv --without-pip /opt/torpor \
+    && /opt/tools/bin/python /source/run_uv.py pip install --python /opt/torpor/bin/python \
+    --no-cache --compile-bytecode -r /source/lists-operator.txt
+
+FROM tools AS runtime-packages
+COPY --from=lists /source/run_uv.py /lists-runtime.txt /source/
+RUN python3 -m venv --without-pip /opt/torpor \
+    && /opt/tools/bin/python /source/run_uv.py pip install --python /opt/torpor/bin/python \
+    --no-cache --compile-bytecode -r /source/lists-runtime.txt
+
+FROM base AS operator
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="torpor-operator" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=operator-packages /opt/torpor /opt/torpor
+RUN --mount=from=wheel,source=/wheel,target=/wheel --mount=from=tools,source=/opt/tools,target=/opt/tools \
+    /opt/tools/bin/uv pip install --python /opt/torpor/bin/python --no-deps --no-cache --offline \
+    --compile-bytecode /wheel/*.whl
+USER 10001:10001
+ENTRYPOINT ["/opt/torpor/bin/python", "-m", "torpor_operator"]
+
+FROM base AS runtime
+ARG VERSION=0.1.0
+LABEL org.opencontainers.image.title="torpor-runtime" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.licenses="Apache-2.0"
+COPY --from=runtime-packages /opt/torpor /opt/torpor
+RUN --mount=from=wheel,source=/wheel,target=/wheel --mount=from=tools,source=/opt/tools,target=/opt/tools \
+    /opt/tools/bin/uv pip install --python /opt/torpor/bin/python --no-deps --no-cache --offline \
+    --compile-bytecode /wheel/*.whl
+USER 10001:10001
+ENTRYPOINT []
