@@ -3,6 +3,8 @@
 #
 #   scripts/cluster.sh up            a kind cluster (control plane and one worker, audit log on)
 #   scripts/cluster.sh images        build both images and bring them to where its nodes find them
+#   scripts/cluster.sh model FOLDER  the same with a model's folder, as an image to be mounted
+#   scripts/cluster.sh image NAME    what an image is called inside the cluster
 #   scripts/cluster.sh run CMD ...   run a command that talks to the cluster
 #   scripts/cluster.sh down          remove it
 #
@@ -12,7 +14,7 @@
 # repository knows of these differences.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-name=${TORPOR_CLUSTER:-torpor}
+cluster=${TORPOR_CLUSTER:-torpor}
 work=${TORPOR_CLUSTER_WORK:-$root/build/cluster}
 tools=${TORPOR_CLUSTER_TOOLS:-$root/../shared/cluster}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
@@ -40,10 +42,10 @@ up() {
   case $kind in
     given) ;;
     docker)
-      kind get clusters 2>/dev/null | grep -qx "$name" ||
-        kind create cluster --name "$name" --config "$(config)" --wait 180s ;;
+      kind get clusters 2>/dev/null | grep -qx "$cluster" ||
+        kind create cluster --name "$cluster" --config "$(config)" --wait 180s ;;
     tools)
-      "$tools/up.sh" "$name" "$(config)" >"$work/up.log" 2>&1 || {
+      "$tools/up.sh" "$cluster" "$(config)" >"$work/up.log" 2>&1 || {
         tail -n 40 "$work/up.log" >&2
         for log in "$KIND_WORK"/*.log; do echo "== $log" >&2; tail -n 10 "$log" >&2; done
         exit 1
@@ -54,45 +56,62 @@ up() {
 down() {
   case $kind in
     given) ;;
-    docker) kind delete cluster --name "$name" ;;
+    docker) kind delete cluster --name "$cluster" ;;
     tools) "$tools/down.sh" ;;
   esac
   rm -rf "$work"
 }
 
 # How images are called inside the cluster.
-reference() {
+reference() { # name
   case $kind in
-    given) echo "$TORPOR_REGISTRY/torpor-$1:$2" ;;
-    docker) echo "torpor-$1:$2" ;;
-    tools) echo "registry.local/torpor-$1:$2" ;;
+    given) echo "$TORPOR_REGISTRY/torpor-$1:$version" ;;
+    docker) echo "localhost/torpor-$1:$version" ;;
+    tools) echo "registry.local/torpor-$1:$version" ;;
   esac
 }
 
-build() { # target
-  local image; image=$(reference "$1" "$version")
+# Build one image and bring it to the nodes. usage: build NAME CONTEXT FLAG ...
+build() {
+  local name=$1 context=$2 image log=$work/build-$1.log
+  shift 2
+  image=$(reference "$name")
   case $kind in
-    tools) build_offline "$1" "torpor-$1:$version"
-      in_ns buildah push --quiet --tls-verify=false "torpor-$1:$version" "docker://127.0.0.1:5000/torpor-$1:$version" ;;
-    *) docker build --quiet --target "$1" --build-arg VERSION="$version" -t "$image" "$root" >/dev/null
-      if [ $kind = given ]; then docker push --quiet "$image"; else kind load docker-image --name "$name" "$image"; fi ;;
+    tools)
+      buildah bud --isolation chroot --network host --layers "$@" -t "$image" "$context" >"$log" 2>&1 ||
+        { tail -n 40 "$log" >&2; exit 1; }
+      in_ns buildah push --quiet --tls-verify=false "$image" "docker://127.0.0.1:5000/torpor-$name:$version" ;;
+    docker)
+      docker build --quiet "$@" -t "$image" "$context" >/dev/null
+      kind load docker-image --name "$cluster" "$image" ;;
+    given)
+      docker build --quiet "$@" -t "$image" "$context" >/dev/null
+      docker push --quiet "$image" ;;
   esac
   echo "$image"
 }
 
-# Without an engine: buildah, a base image made from packages, this machine's pip settings and
-# certificates for the time of the build.
-build_offline() { # target, name
-  base_offline
-  local settings=(--isolation chroot --network host --layers --quiet)
-  local certificates=${SSL_CERT_FILE:-}
-  [ -z "$certificates" ] || settings+=(--volume "$certificates:/etc/build-certificates.pem:ro"
-    --env SSL_CERT_FILE=/etc/build-certificates.pem --env PIP_CERT=/etc/build-certificates.pem)
-  [ ! -e /etc/pip.conf ] || settings+=(--volume /etc/pip.conf:/etc/pip.conf:ro)
-  buildah bud "${settings[@]}" --build-arg BASE_IMAGE=localhost/torpor-base --build-arg VERSION="$version" \
-    --target "$1" -t "$2" "$root" >"$work/build-$1.log" 2>&1 || { tail -n 40 "$work/build-$1.log" >&2; exit 1; }
+images() {
+  local flags=(--build-arg "VERSION=$version")
+  if [ "$kind" = tools ]; then
+    base_offline
+    flags+=(--build-arg BASE_IMAGE=localhost/torpor-base)
+    # This machine's certificates and pip settings, for the time of the build.
+    local certificates=${SSL_CERT_FILE:-}
+    [ -z "$certificates" ] || flags+=(--volume "$certificates:/etc/build-certificates.pem:ro"
+      --env SSL_CERT_FILE=/etc/build-certificates.pem --env PIP_CERT=/etc/build-certificates.pem)
+    [ ! -e /etc/pip.conf ] || flags+=(--volume /etc/pip.conf:/etc/pip.conf:ro)
+  fi
+  for target in operator runtime; do build "$target" "$root" --target "$target" "${flags[@]}"; done
 }
 
+# A model's folder as an image that pods mount.
+model() { # folder
+  printf 'FROM scratch\nCOPY . /\n' >"$work/model.Dockerfile"
+  build model "$1" -f "$work/model.Dockerfile"
+}
+
+# Where no base image can be pulled: Debian with its Python, from packages.
 base_offline() {
   ! buildah inspect --type image localhost/torpor-base >/dev/null 2>&1 || return 0
   local folder; folder=$(mktemp -d)
@@ -101,21 +120,17 @@ base_offline() {
   tar -C "$folder/root" --numeric-owner --exclude='./var/cache/apt/*' --exclude='./var/lib/apt/lists/*' \
     --exclude='./usr/share/doc/*' --exclude='./dev/*' -cf "$folder/base.tar" .
   printf 'FROM scratch\nADD base.tar /\n' >"$folder/Dockerfile"
-  buildah bud --isolation chroot --quiet -t localhost/torpor-base "$folder" >/dev/null
+  buildah bud --isolation chroot -t localhost/torpor-base "$folder" >"$work/build-base.log" 2>&1
   rm -rf "$folder"
 }
 
-images() {
-  mkdir -p "$work"
-  for target in operator runtime; do build "$target" >"$work/$target.image"; done
-  cat "$work"/*.image
-}
-
+mkdir -p "$work"
 case ${1:-} in
   up) up ;;
   down) down ;;
   images) images ;;
-  image) reference "$2" "$version" ;;
+  model) model "$2" ;;
+  image) reference "$2" ;;
   run) shift; inside "$@" ;;
-  *) sed -n '2,13p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+  *) sed -n '2,16p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
 esac
