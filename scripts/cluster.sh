@@ -62,33 +62,30 @@ down() {
   rm -rf "$work"
 }
 
-# How images are called inside the cluster.
-reference() { # name
-  case $kind in
-    given) echo "$TORPOR_REGISTRY/torpor-$1:$version" ;;
-    docker) echo "localhost/torpor-$1:$version" ;;
-    tools) echo "registry.local/torpor-$1:$version" ;;
-  esac
-}
-
-# Build one image and bring it to the nodes. usage: build NAME CONTEXT FLAG ...
+# Build one image and bring it to the nodes; tells how pods name it. The tag is the image's own id,
+# so that a node never takes an older build for this one. usage: build NAME CONTEXT FLAG ...
 build() {
-  local name=$1 context=$2 image log=$work/build-$1.log
+  local name=$1 context=$2 log=$work/build-$1.log id image
   shift 2
-  image=$(reference "$name")
+  case $kind in
+    tools) buildah bud --isolation chroot --network host --layers --iidfile "$work/$name.id" "$@" "$context" ;;
+    *) docker build --iidfile "$work/$name.id" "$@" "$context" ;;
+  esac >"$log" 2>&1 || { tail -n 40 "$log" >&2; exit 1; }
+  id=$(cut -d: -f2 "$work/$name.id")
   case $kind in
     tools)
-      buildah bud --isolation chroot --network host --layers "$@" -t "$image" "$context" >"$log" 2>&1 ||
-        { tail -n 40 "$log" >&2; exit 1; }
-      in_ns buildah push --quiet --tls-verify=false "$image" "docker://127.0.0.1:5000/torpor-$name:$version" ;;
+      image=registry.local/torpor-$name:${id:0:12}
+      in_ns buildah push --quiet --tls-verify=false "$id" "docker://127.0.0.1:5000/${image#*/}" ;;
     docker)
-      docker build --quiet "$@" -t "$image" "$context" >/dev/null
-      kind load docker-image --name "$cluster" "$image" ;;
+      image=localhost/torpor-$name:${id:0:12}
+      docker tag "$id" "$image"
+      kind load docker-image --name "$cluster" "$image" >>"$log" 2>&1 ;;
     given)
-      docker build --quiet "$@" -t "$image" "$context" >/dev/null
-      docker push --quiet "$image" ;;
+      image=$TORPOR_REGISTRY/torpor-$name:${id:0:12}
+      docker tag "$id" "$image"
+      docker push --quiet "$image" >/dev/null ;;
   esac
-  echo "$image"
+  echo "$image" | tee "$work/$name.image"
 }
 
 images() {
@@ -130,7 +127,7 @@ case ${1:-} in
   down) down ;;
   images) images ;;
   model) model "$2" ;;
-  image) reference "$2" ;;
+  image) cat "$work/$2.image" ;;
   run) shift; inside "$@" ;;
   *) sed -n '2,16p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
 esac

@@ -1,0 +1,86 @@
+"""A real cluster with the operator on it, as `scripts/cluster.sh up` and `images` left it.
+
+Run by `make test-e2e`, which names the images in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cluster_stream import CLIENT, client_pod
+from kube import Kube
+
+ROOT = Path(__file__).resolve().parents[2]
+SYSTEM = "torpor-system"
+# Asked once: the environment of each test holds nothing of the user's.
+IMAGES = {
+    name: os.environ.get(f"TORPOR_E2E_{name.upper()}_IMAGE", "")
+    for name in ("operator", "runtime", "model")
+}
+
+
+@pytest.fixture(scope="session")
+def images() -> dict[str, str]:
+    missing = [name for name, image in IMAGES.items() if not image]
+    if missing:
+        pytest.fail(f"No image of {', '.join(missing)} is named; run make test-e2e.", pytrace=False)
+    return IMAGES
+
+
+def helm(*arguments: str) -> str:
+    done = subprocess.run(
+        ["helm", *arguments], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, f"helm {' '.join(arguments)}: {done.stderr}"
+    return done.stdout
+
+
+def image_values(images: dict[str, str]) -> list[str]:
+    values = []
+    for value, name in (("image", "operator"), ("runtimeImage", "runtime")):
+        repository, _, tag = images[name].rpartition(":")
+        values += [
+            "--set",
+            f"{value}.repository={repository}",
+            "--set-string",
+            f"{value}.tag={tag}",
+        ]
+    return values
+
+
+@pytest.fixture(scope="session")
+def operator(images: dict[str, str]) -> Iterator[Kube]:
+    """The chart, installed; gives the operator's namespace."""
+    chart = str(ROOT / "charts" / "torpor")
+    helm(
+        "upgrade",
+        "--install",
+        "torpor",
+        chart,
+        "--namespace",
+        SYSTEM,
+        "--create-namespace",
+        "--wait",
+        "--timeout",
+        "180s",
+        *image_values(images),
+    )
+    yield Kube(SYSTEM)
+
+
+@pytest.fixture(scope="module")
+def kube(operator: Kube, images: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Kube]:
+    """A namespace for the module, with a client pod in it; it goes at the end."""
+    name = request.module.__name__.removeprefix("test_").replace("_", "-")
+    kube = Kube(f"e2e-{name}")
+    kube.kubectl("delete", "namespace", kube.namespace, "--ignore-not-found", "--timeout=120s")
+    kube.kubectl("create", "namespace", kube.namespace)
+    kube.apply(client_pod(images["runtime"]))
+    kube.kubectl("wait", "pod", CLIENT, "--for=condition=Ready", "--timeout=300s", timeout=330)
+    yield kube
+    kube.kubectl("delete", "namespace", kube.namespace, "--timeout=120s", timeout=150)
