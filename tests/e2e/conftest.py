@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from cluster_stream import CLIENT, client_pod
+from infd import SYSTEM
 from kube import Kube
 
 ROOT = Path(__file__).resolve().parents[2]
-SYSTEM = "torpor-system"
 # Asked once: the environment of each test holds nothing of the user's.
 IMAGES = {
     name: os.environ.get(f"TORPOR_E2E_{name.upper()}_IMAGE", "")

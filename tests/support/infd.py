@@ -1,0 +1,82 @@
+"""InferenceDeployments for tests on a cluster."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kube import Kube, Object
+
+# Where the tests install the operator.
+SYSTEM = "torpor-system"
+
+# What a pod of the small model takes: several replicas share two cores.
+_ENGINE = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+_WORKER = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}
+
+
+def infd(name: str, model: str, **spec: Any) -> Object:
+    """A CPU deployment of a model image; parts of its spec as given, merged one level deep."""
+    body: dict[str, Any] = {
+        "replicas": 1,
+        "model": {
+            "source": f"oci://{model}",
+            "dtype": "float32",
+            "servedNames": [name],
+            "maxModelLen": 1024,
+        },
+        "engine": {"maxNumSeqs": 8, "maxNumBatchedTokens": 256, "resources": _ENGINE},
+        "worker": {"accelerator": "none", "kvCacheMemory": "192Mi", "resources": _WORKER},
+        "recovery": {"maxRestarts": 100, "backoffSeconds": 0},
+    }
+    for key, value in spec.items():
+        body[key] = {**body.get(key, {}), **value} if isinstance(value, dict) else value
+    return {
+        "apiVersion": "torpor.dev/v1alpha1",
+        "kind": "InferenceDeployment",
+        "metadata": {"name": name},
+        "spec": body,
+    }
+
+
+_RESIDENT = """
+import os
+total = 0
+for pid in filter(str.isdigit, os.listdir("/proc")):
+    try:
+        lines = open(f"/proc/{pid}/status").read().splitlines()
+    except OSError:
+        continue
+    total += sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
+print(total * 1024)
+"""
+
+
+def resident(kube: Kube, pod: str) -> int:
+    """Private bytes of all processes of a pod."""
+    return int(kube.kubectl("exec", pod, "--", "python", "-c", _RESIDENT))
+
+
+_RANKS = """
+import os, sys
+def children(parent):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1]) == parent:
+                found.append(int(pid))
+        except OSError:
+            pass
+    return found
+# The supervisor is the pod's first process, the fork server its child, the ranks children of that.
+ranks = [rank for server in children(1) for rank in children(server)]
+if len(sys.argv) > 1:
+    for rank in ranks:
+        os.kill(rank, int(sys.argv[1]))
+print(*ranks)
+"""
+
+
+def signal_ranks(kube: Kube, pod: str, number: int) -> list[int]:
+    """Send a signal to the rank processes of a worker pod; gives their ids there."""
+    answer = kube.kubectl("exec", pod, "--", "python", "-c", _RANKS, str(number))
+    return [int(pid) for pid in answer.split()]
