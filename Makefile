@@ -16,7 +16,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3 python3.12 python,\
 	$(shell $(name) -c '$(USABLE)' 2>/dev/null && echo $(name))))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo model test test-slow check lint format types layers sizes bench lock clean
+.PHONY: help setup demo model test test-slow check lint format types layers sizes crds bench lock clean
 
 help:  ## list the targets
 	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ layers: $(READY)
 
 sizes: $(READY)
 	$(PY) scripts/check_sizes.py
+
+crds: $(READY)  ## write the custom resource's definition, and the chart's copy, from the models
+	@$(PY) scripts/make_crd.py
 
 bench: $(READY)  ## measure and write the tables of benchmarks/ (BENCH_ARGS="--only phases ...")
 	@$(PY) scripts/make_model.py >&2
