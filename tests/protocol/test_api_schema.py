@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from manifests import models
-from torpor_protocol import api
+from torpor_protocol.api.crd import openapi_schema
 from torpor_protocol.api.fields import by_alias
 
 # What apiextensions.k8s.io/v1 knows of JSON schema, as far as it is used here.
@@ -37,19 +37,6 @@ KNOWN_KEYS = {
 }
 
 
-def resolved(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    schema = dict(schema)
-    if "$ref" in schema:
-        schema = definitions[schema.pop("$ref").removeprefix("#/$defs/")] | schema
-    if "properties" in schema:
-        properties = schema["properties"].items()
-        schema["properties"] = {name: resolved(each, definitions) for name, each in properties}
-    for key in ("items", "additionalProperties"):
-        if isinstance(schema.get(key), dict):
-            schema[key] = resolved(schema[key], definitions)
-    return schema
-
-
 def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     yield path, schema
     for name, child in schema.get("properties", {}).items():
@@ -61,12 +48,7 @@ def nodes(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[st
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, Any]:
-    """The schema of spec and status; metadata is Kubernetes' own."""
-    whole = api.InferenceDeployment.model_json_schema()
-    whole = resolved(whole, whole.pop("$defs"))
-    for key in ("apiVersion", "kind", "metadata"):
-        del whole["properties"][key]
-    return whole
+    return openapi_schema()
 
 
 def test_every_node_is_structural(schema: dict[str, Any]) -> None:

@@ -15,7 +15,7 @@
 {{/* What a selector matches by: never changes during the life of a release. */}}
 {{- define "torpor.selectorLabels" -}}
 app.kubernetes.io/name: torpor
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end -}}
 
@@ -77,7 +77,7 @@ capabilities:
   verbs: [patch]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch, create, delete]
+  verbs: [list, watch, create, delete]
 - apiGroups: [""]
   resources: [services]
   verbs: [list, watch, create, patch]
@@ -87,11 +87,12 @@ capabilities:
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [list, watch, create, patch]
-# Written, never read: the operator derives the keys anew each time.
+# No get and no list: the keys are derived anew each time. (A patch does answer with the one Secret
+# that it names; RBAC cannot say "only names that end in -keys".)
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create, patch]
 - apiGroups: [""]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- end -}}
