@@ -19,7 +19,9 @@ from torpor_protocol.api.crd import crd
 ROOT = Path(__file__).resolve().parents[1]
 PLAIN = Path("crds/inferencedeployments.torpor.dev.yaml")
 CHART = Path("charts/torpor/files/inferencedeployments.torpor.dev.yaml")
-HEADER = "# Made by `make crds` from protocol/torpor_protocol/api. Change the models, not this file.\n"
+HEADER = (
+    "# Made by `make crds` from protocol/torpor_protocol/api. Change the models, not this file.\n"
+)
 
 
 class PlainDumper(yaml.SafeDumper):

@@ -93,6 +93,7 @@ capabilities:
   resources: [secrets]
   verbs: [create, patch]
 - apiGroups: [""]
+  # list: that a volume cannot be mounted is told by events of the pod only.
   resources: [events]
-  verbs: [create]
+  verbs: [list, create]
 {{- end -}}
