@@ -90,6 +90,11 @@ def test_templates_read_only_values_that_exist() -> None:
             place = place[part]
 
 
+def test_operator_has_the_name_that_engine_policies_let_in() -> None:
+    labels = (CHART / "templates/_helpers.tpl").read_text().partition("torpor.selectorLabels")[2]
+    assert labels.index("app.kubernetes.io/name: torpor-operator\n") < labels.index("end")
+
+
 def test_versions_are_those_of_the_project() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     project = (CHART.parents[1] / "pyproject.toml").read_text()

@@ -12,9 +12,10 @@
 {{- printf "%s:%s" .Release.Namespace (include "torpor.fullname" .) -}}
 {{- end -}}
 
-{{/* What a selector matches by: never changes during the life of a release. */}}
+{{/* What a selector matches by: never changes during the life of a release. The policies of engine pods
+     let in pods of this name, in this namespace, to the admin port. */}}
 {{- define "torpor.selectorLabels" -}}
-app.kubernetes.io/name: torpor
+app.kubernetes.io/name: torpor-operator
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: operator
 {{- end -}}
