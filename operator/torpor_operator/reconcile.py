@@ -1,0 +1,120 @@
+"""One deployment from what it is towards what is wanted: look, plan, carry out.
+
+Level-triggered: nothing is taken from the event that led here, everything is looked at again, and
+doing it twice does nothing twice. ``WorkQueue`` calls it, once at a time per deployment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, Protocol
+
+from torpor_operator import names
+from torpor_operator.carry_out import Executor
+from torpor_operator.cluster_api import Cluster, NotFound
+from torpor_operator.memory import Memory
+from torpor_operator.metrics import Metrics
+from torpor_operator.model import Observed, Plan, child_key
+from torpor_operator.observe import Observer
+from torpor_operator.settings import Settings
+from torpor_operator.workqueue import Key, Outcome
+
+# Seconds for one look and its writes; each request has a shorter limit of its own.
+_LIMIT: Final = 60.0
+
+
+class Planner(Protocol):
+    def __call__(self, observed: Observed, settings: Settings, now: float, /) -> Plan: ...
+
+
+class Forgetter(Protocol):
+    def forget(self, deployment: str) -> None: ...
+
+
+class Reconciler:
+    """``again``: puts a key back into the queue. ``now`` is unix seconds, ``clock`` monotonic."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        observer: Observer,
+        executor: Executor,
+        planner: Planner,
+        settings: Settings,
+        calls: Forgetter,
+        metrics: Metrics,
+        *,
+        now: Callable[[], float],
+        clock: Callable[[], float],
+    ) -> None:
+        self._cluster = cluster
+        self._observer = observer
+        self._executor = executor
+        self._planner = planner
+        self._settings = settings
+        self._calls = calls
+        self._metrics = metrics
+        self._now = now
+        self._clock = clock
+        self._memories: dict[Key, tuple[str, Memory]] = {}
+
+    async def reconcile(self, key: Key, again: Callable[[Key], None]) -> Outcome:
+        """Raises ClusterError and TimeoutError: the queue tries again later."""
+        started = time.monotonic()
+        result = "error"
+        try:
+            async with asyncio.timeout(_LIMIT):
+                outcome = await self._reconcile(key, again)
+            result = "gone" if outcome.gone else "ok"
+            return outcome
+        finally:
+            self._metrics.reconciled(result, time.monotonic() - started)
+
+    async def _reconcile(self, key: Key, again: Callable[[Key], None]) -> Outcome:
+        try:
+            resource = await self._cluster.deployment(key.namespace, key.name)
+        except NotFound:
+            return self._gone(key)
+        if resource["metadata"].get("deletionTimestamp"):
+            return self._gone(key)  # the garbage collector does the rest, with or without us
+        memory = self._memory(key, resource["metadata"]["uid"])
+        observed = await self._observer.look(resource, memory)
+        plan = self._plan(observed, key)
+        try:
+            news = await self._executor.carry_out(plan, resource, memory, lambda: again(key))
+        except NotFound:
+            again(key)  # it was deleted meanwhile, or its namespace was
+            raise
+        if news:
+            return Outcome(0.0)
+        return Outcome(_earliest(plan.requeue_after, memory.next_attempt(self._clock())))
+
+    def _plan(self, observed: Observed, key: Key) -> Plan:
+        """Pods need the Secret, which may have been deleted unseen: it is written again with
+        them, unless it turns out to be there."""
+        plan = self._planner(observed, self._settings, self._now())
+        secret = child_key("Secret", names.keys_secret(key.name))
+        if not plan.create or secret not in observed.applied:
+            return plan
+        applied = {name: value for name, value in observed.applied.items() if name != secret}
+        return self._planner(replace(observed, applied=applied), self._settings, self._now())
+
+    def _memory(self, key: Key, uid: str) -> Memory:
+        known, memory = self._memories.get(key, ("", Memory()))
+        if known != uid:
+            self._calls.forget(known)
+            memory = Memory()
+            self._memories[key] = (uid, memory)
+        return memory
+
+    def _gone(self, key: Key) -> Outcome:
+        uid, _ = self._memories.pop(key, ("", Memory()))
+        self._calls.forget(uid)
+        return Outcome(gone=True)
+
+
+def _earliest(*times: float | None) -> float | None:
+    return min((each for each in times if each is not None), default=None)
