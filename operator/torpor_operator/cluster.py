@@ -8,34 +8,24 @@ for the client's own choice is the strategic merge.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import aiohttp
 from kubernetes.aio import config as kubernetes_config
 from kubernetes.aio.client import ApiClient, Configuration
 
+from torpor_operator.api_paths import checked, path_of, path_to
 from torpor_operator.cluster_api import ClusterError, Conflict, NotFound
 from torpor_operator.metrics import Metrics
 from torpor_operator.model import Manifest, PodRef
 from torpor_operator.names import FIELD_MANAGER, LABEL_DEPLOYMENT, LABEL_MANAGED_BY, OPERATOR
-from torpor_protocol.api.names import GROUP, KIND, PLURAL, VERSION
+from torpor_protocol.api.names import KIND
 
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=20, connect=5)
 _JSON: Final = "application/json"
 _MERGE: Final = "application/merge-patch+json"
 _APPLY: Final = "application/apply-patch+yaml"  # JSON is YAML
-_PATHS: Final = {
-    "Pod": "/api/v1/{}/pods",
-    "Service": "/api/v1/{}/services",
-    "Secret": "/api/v1/{}/secrets",
-    "Event": "/api/v1/{}/events",
-    "NetworkPolicy": "/apis/networking.k8s.io/v1/{}/networkpolicies",
-    "PodDisruptionBudget": "/apis/policy/v1/{}/poddisruptionbudgets",
-    "Lease": "/apis/coordination.k8s.io/v1/{}/leases",
-    KIND: f"/apis/{GROUP}/{VERSION}/{{}}/{PLURAL}",
-}
 LISTED: Final = ("Pod", "Service", "NetworkPolicy", "PodDisruptionBudget")
 
 
@@ -50,7 +40,7 @@ class KubernetesCluster:
         await self._client.close()  # type: ignore[no-untyped-call]
 
     async def deployment(self, namespace: str, name: str) -> Manifest:
-        return await self._call("GET", _path(KIND, namespace, name))
+        return await self._call("GET", path_to(KIND, namespace, name))
 
     async def deployments(self, namespace: str | None) -> list[Manifest]:
         return await self._list(KIND, namespace, {})
@@ -69,7 +59,7 @@ class KubernetesCluster:
     async def _find_secret(self, namespace: str, name: str) -> Manifest | None:
         """The operator may write Secrets and has no right to list or get any. A patch that
         changes nothing shows the one object it names; ``dryRun`` makes sure that it is none."""
-        path = _path("Secret", namespace, name)
+        path = path_to("Secret", namespace, name)
         try:
             return await self._call("PATCH", path, {"dryRun": "All"}, {}, _MERGE)
         except NotFound:
@@ -85,11 +75,11 @@ class KubernetesCluster:
 
     async def apply(self, manifest: Manifest) -> None:
         query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-        await self._call("PATCH", _path_of(manifest), query, manifest, _APPLY)
+        await self._call("PATCH", path_of(manifest), query, manifest, _APPLY)
         self._metrics.wrote("apply", manifest["kind"])
 
     async def create(self, manifest: Manifest) -> None:
-        path = _path(manifest["kind"], manifest["metadata"]["namespace"])
+        path = path_to(manifest["kind"], manifest["metadata"]["namespace"])
         await self._call("POST", path, {"fieldManager": FIELD_MANAGER}, manifest)
         self._metrics.wrote("create", manifest["kind"])
 
@@ -102,13 +92,13 @@ class KubernetesCluster:
         if ref.force:
             options["gracePeriodSeconds"] = 0
         try:
-            await self._call("DELETE", _path("Pod", namespace, ref.name), {}, options)
+            await self._call("DELETE", path_to("Pod", namespace, ref.name), {}, options)
         except (NotFound, Conflict):
             return  # it is gone, and perhaps another one has its name
         self._metrics.wrote("delete", "Pod")
 
     async def patch_status(self, namespace: str, name: str, patch: Manifest) -> Manifest:
-        path = f"{_path(KIND, namespace, name)}/status"
+        path = f"{path_to(KIND, namespace, name)}/status"
         query = {"fieldManager": FIELD_MANAGER}
         stored = await self._call("PATCH", path, query, {"status": patch}, _MERGE)
         self._metrics.wrote("status", KIND)
@@ -116,19 +106,19 @@ class KubernetesCluster:
 
     async def get(self, kind: str, namespace: str, name: str) -> Manifest | None:
         try:
-            return await self._call("GET", _path(kind, namespace, name))
+            return await self._call("GET", path_to(kind, namespace, name))
         except NotFound:
             return None
 
     async def replace(self, manifest: Manifest) -> None:
         query = {"fieldManager": FIELD_MANAGER}
-        await self._call("PUT", _path_of(manifest), query, manifest)
+        await self._call("PUT", path_of(manifest), query, manifest)
         self._metrics.wrote("replace", manifest["kind"])
 
     async def _list(
         self, kind: str, namespace: str | None, query: dict[str, str]
     ) -> list[Manifest]:
-        answer = await self._call("GET", _path(kind, namespace), query)
+        answer = await self._call("GET", path_to(kind, namespace), query)
         # The items of a list do not say what they are.
         return [item | {"kind": kind} for item in answer["items"]]
 
@@ -154,36 +144,13 @@ class KubernetesCluster:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             said = str(error) or type(error).__name__
             raise ClusterError(0, "", f"{method} {path}: the API server: {said}.") from error
-        return _checked(method, path, answer.status, data)
-
-
-def _checked(method: str, path: str, status: int, data: bytes) -> Manifest:
-    try:
-        answer: Any = json.loads(data)
-    except ValueError:
-        answer = None
-    shown = cast(Manifest, answer) if isinstance(answer, dict) else {}
-    if 200 <= status < 300:
-        return shown
-    kind = {404: NotFound, 409: Conflict}.get(status, ClusterError)
-    said = shown.get("message") or f"{method} {path} was answered with status {status}."
-    raise kind(status, str(shown.get("reason", "")), str(said))
+        return checked(method, path, answer.status, data)
 
 
 def _told_at(event: Manifest) -> str:
     """Times of one form, in UTC: they sort as text. Old and new Events fill different fields."""
     last = (event.get("series") or {}).get("lastObservedTime") or event.get("lastTimestamp")
     return str(last or event.get("eventTime") or event["metadata"].get("creationTimestamp") or "")
-
-
-def _path(kind: str, namespace: str | None, name: str = "") -> str:
-    where = _PATHS[kind].format(f"namespaces/{namespace}" if namespace else "")
-    return where.replace("//", "/") + (f"/{name}" if name else "")
-
-
-def _path_of(manifest: Manifest) -> str:
-    metadata = manifest["metadata"]
-    return _path(manifest["kind"], metadata["namespace"], metadata["name"])
 
 
 async def connect(metrics: Metrics) -> KubernetesCluster:

@@ -16,5 +16,7 @@ def merge_patch(live: Manifest, wanted: Manifest) -> Manifest:
             continue
         if isinstance(old, dict) and isinstance(value, dict):
             value = merge_patch(old, value)
+            if not value:
+                continue
         patch[name] = value
     return patch

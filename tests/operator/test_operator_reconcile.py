@@ -1,0 +1,338 @@
+"""Look, plan, carry out: order, repetition, refusals and errors, with a plan that is given."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from memory_cluster import NAME, NAMESPACE, UID, MemoryCluster, child, deployment
+from torpor_operator.carry_out import Executor
+from torpor_operator.cluster_api import ClusterError
+from torpor_operator.metrics import Metrics
+from torpor_operator.model import (
+    EngineCall,
+    EngineView,
+    Event,
+    Manifest,
+    Observed,
+    Plan,
+    PodRef,
+    PodView,
+)
+from torpor_operator.observe import Observer
+from torpor_operator.reconcile import Reconciler
+from torpor_operator.settings import Settings
+from torpor_operator.workqueue import Key, Outcome
+from torpor_protocol.api import KIND
+
+KEY = Key(NAMESPACE, NAME)
+SETTINGS = Settings(runtime_image="torpor:1", namespace="torpor", master_key=bytes(32))
+SECRET = child("Secret", "demo-keys", data={"admin-token": "eA=="})
+POLICY = child("NetworkPolicy", "demo-engine")
+SERVICE = child("Service", "demo-pods")
+POD = child("Pod", "demo-0-engine")
+QUOTA = ClusterError(403, "Forbidden", "exceeded quota: gpus")
+DOWN = ClusterError(0, "", "The API server is away.")
+
+
+def view_pod(pod: Manifest, warning: tuple[str, str] | None) -> PodView:
+    status = pod.get("status", {})
+    message = warning[1] if warning else ""
+    phase = status.get("phase", "Running")
+    metadata = pod["metadata"]
+    return PodView(
+        metadata["name"],
+        metadata["uid"],
+        "engine",
+        0,
+        -1,
+        "r",
+        phase,
+        ip=status.get("podIP", ""),
+        message=message,
+    )
+
+
+@dataclass
+class World:
+    """A reconciler between a cluster in memory and plans that a test gives: one plan, for all
+    looks, or a function of what was observed."""
+
+    cluster: MemoryCluster
+    planner: Callable[[Observed], Plan]
+    time: float = 0.0
+    observed: list[Observed] = field(default_factory=list)
+    calls: list[EngineCall] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
+    polled: list[str] = field(default_factory=list)
+    added: list[Key] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        clocks: dict[str, Any] = {"clock": lambda: self.time, "now": lambda: self.time}
+        observer = Observer(self.cluster, self, str, view_pod, **clocks)
+        executor = Executor(self.cluster, self, str, repr, **clocks)
+        self.reconciler = Reconciler(
+            self.cluster, observer, executor, self._plan, SETTINGS, self, Metrics(), **clocks
+        )
+
+    def run(self) -> Outcome:
+        self.cluster.writes.clear()
+        return asyncio.run(self.reconciler.reconcile(KEY, self.added.append))
+
+    @property
+    def writes(self) -> list[str]:
+        return self.cluster.writes
+
+    def _plan(self, observed: Observed, settings: Settings, now: float) -> Plan:
+        self.observed.append(observed)
+        return self.planner(observed)
+
+    async def view(self, ip: str, token: str, now: float) -> EngineView:
+        self.polled.append(ip)
+        return EngineView(state={"token": token}, at=now)
+
+    def start(
+        self, deployment: str, call: EngineCall, token: str, done: Callable[[], None]
+    ) -> bool:
+        self.calls.append(call)
+        done()
+        return True
+
+    def forget(self, deployment: str) -> None:
+        self.forgotten.append(deployment)
+
+
+def world(plan: Plan | Callable[[Observed], Plan], *objects: Manifest) -> World:
+    planner = plan if callable(plan) else lambda _: plan
+    return World(MemoryCluster(deployment(), *objects), planner)
+
+
+def test_keys_and_rules_come_before_pods_and_the_status_after_everything() -> None:
+    old = child("Pod", "demo-0-engine")
+    old["metadata"]["uid"] = "old"
+    plan = Plan(
+        apply=(SECRET, POLICY, SERVICE),
+        delete=(PodRef("demo-0-engine", "old"),),
+        create=(POD,),
+        calls=(EngineCall(0, "10.0.0.1", "wake"),),
+        status={"replicas": 1},
+        events=(Event("Normal", "Ready", "It is ready."),),
+        requeue_after=5.0,
+    )
+    here = world(plan, old)
+    assert here.run() == Outcome(5.0)
+    event = here.writes.pop()
+    assert here.writes == [
+        "apply Secret/demo-keys",
+        "apply NetworkPolicy/demo-engine",
+        "apply Service/demo-pods",
+        "delete Pod/demo-0-engine",
+        "create Pod/demo-0-engine",
+        f"status {KIND}/demo",
+    ]
+    assert event.startswith("create Event/demo.")
+    assert here.calls == list(plan.calls)
+    assert here.added == [KEY], "the end of a call leads to another look"
+
+
+@pytest.mark.parametrize("guard", [SECRET, POLICY], ids=["Secret", "NetworkPolicy"])
+@pytest.mark.parametrize("error", [QUOTA, DOWN], ids=["refused", "down"])
+def test_no_pod_starts_without_its_keys_and_rules(guard: Manifest, error: ClusterError) -> None:
+    here = world(Plan(apply=(SECRET, POLICY), create=(POD,)))
+    what = f"apply {guard['kind']}/{guard['metadata']['name']}"
+    here.cluster.failures[what] = [error]
+    if error is DOWN:
+        with pytest.raises(ClusterError):
+            here.run()
+    else:
+        here.run()
+    assert not any(each.startswith("create Pod") for each in here.writes)
+    here.time += 60.0
+    here.run()
+    assert "create Pod/demo-0-engine" in here.writes
+
+
+def test_an_error_is_raised_after_the_rest_was_done() -> None:
+    here = world(Plan(apply=(SERVICE,), create=(POD,), status={"replicas": 1}))
+    here.cluster.failures["apply Service/demo-pods"] = [DOWN]
+    with pytest.raises(ClusterError, match="away"):
+        here.run()
+    assert here.writes == [
+        "apply Service/demo-pods",
+        "create Pod/demo-0-engine",
+        f"status {KIND}/demo",
+    ]
+
+
+def test_a_refusal_is_told_to_the_next_plan_and_tried_again_after_a_pause() -> None:
+    here = world(Plan(create=(POD,), requeue_after=50.0))
+    here.cluster.failures["create Pod/demo-0-engine"] = [QUOTA, QUOTA]
+    assert here.run() == Outcome(0.0), "the status has to tell it at once"
+    outcome = here.run()
+    assert here.observed[-1].refused == {"Pod/demo-0-engine": "exceeded quota: gpus"}
+    assert here.writes == [], "it is not tried again at once"
+    assert outcome.requeue_after is not None
+    here.time += outcome.requeue_after
+    assert here.run().requeue_after != 0.0, "the same words are no news"
+    assert here.writes == ["create Pod/demo-0-engine"]
+    here.time += 60.0
+    assert here.run() == Outcome(50.0)
+    here.run()
+    assert here.observed[-1].refused == {}
+
+
+def test_a_pod_of_ours_that_exists_already_is_no_error() -> None:
+    here = world(Plan(create=(POD,)), POD)
+    assert here.run() == Outcome(None)
+    assert here.observed[-1].taken == frozenset()
+
+
+def test_a_pod_of_somebody_else_is_told_and_the_name_may_become_free() -> None:
+    foreign = child("Pod", "demo-0-engine", owner="somebody")
+    here = world(Plan(create=(POD,)), foreign)
+    assert here.run() == Outcome(0.0)
+    here.run()
+    assert here.observed[-1].taken == {"Pod/demo-0-engine"}
+    here.cluster.remove("Pod", "demo-0-engine")
+    here.run()
+    assert here.observed[-1].taken == frozenset()
+
+
+def test_a_secret_of_somebody_else_is_left_alone() -> None:
+    foreign = child("Secret", "demo-keys", owner="", data={"password": "eA=="})
+    here = world(Plan(apply=(SECRET,), create=(POD,)), foreign)
+    here.run()
+    here.run()
+    assert here.writes == []
+    assert here.observed[-1].taken == {"Secret/demo-keys"}
+    here.cluster.remove("Secret", "demo-keys")
+    here.time += 1000.0
+    here.run()
+    assert here.writes == ["apply Secret/demo-keys", "create Pod/demo-0-engine"]
+
+
+def test_an_equal_secret_is_not_written_and_a_changed_one_is() -> None:
+    def planner(observed: Observed) -> Plan:
+        known = observed.applied.get("Secret/demo-keys") == repr(SECRET)
+        return Plan(apply=() if known else (SECRET,))
+
+    here = world(planner, SECRET)
+    here.run()
+    here.run()
+    assert here.writes == []
+    assert "Secret/demo-keys" in here.observed[-1].applied
+    changed = world(planner, child("Secret", "demo-keys", data={"admin-token": "eQ=="}))
+    changed.run()
+    assert changed.writes == ["apply Secret/demo-keys"]
+
+
+def test_a_secret_that_was_deleted_unseen_comes_back_before_the_pods_that_need_it() -> None:
+    pods: list[Manifest] = []
+
+    def planner(observed: Observed) -> Plan:
+        known = "Secret/demo-keys" in observed.applied
+        return Plan(apply=() if known else (SECRET,), create=tuple(pods))
+
+    here = world(planner)
+    here.run()
+    assert here.writes == ["apply Secret/demo-keys"]
+    here.cluster.remove("Secret", "demo-keys")
+    pods.append(POD)
+    here.run()
+    assert here.writes == ["apply Secret/demo-keys", "create Pod/demo-0-engine"]
+
+
+def test_the_status_is_written_where_it_differs_and_only_then() -> None:
+    here = world(Plan(status={"replicas": 1, "loadProgress": {"phase": "Loading"}}))
+    here.run()
+    assert here.writes == [f"status {KIND}/demo"]
+    here.run()
+    assert here.writes == []
+    here.planner = lambda _: Plan(status={"replicas": 1, "loadProgress": None})
+    here.run()
+    assert here.cluster.objects[(KIND, NAMESPACE, NAME)]["status"] == {"replicas": 1}
+    here.run()
+    assert here.writes == []
+
+
+def test_a_server_that_stores_another_status_is_not_argued_with() -> None:
+    here = world(Plan(status={"replicas": 1, "novelty": True}))
+    here.cluster.dropped = frozenset({"novelty"})
+    here.run()
+    here.run()
+    assert here.writes == []
+    here.cluster.objects[(KIND, NAMESPACE, NAME)]["status"] = {}
+    here.run()
+    assert here.writes == [f"status {KIND}/demo"]
+
+
+def test_an_event_is_told_after_its_status_or_not_at_all() -> None:
+    plan = Plan(status={"replicas": 1}, events=(Event("Warning", "RankLost", "Rank 1."),))
+    here = world(plan)
+    here.cluster.failures[f"status {KIND}/demo"] = [DOWN]
+    with pytest.raises(ClusterError):
+        here.run()
+    assert here.writes == [f"status {KIND}/demo"]
+
+
+def test_a_deployment_that_is_gone_or_going_is_forgotten_and_nothing_is_written() -> None:
+    here = world(Plan(create=(POD,)))
+    here.run()
+    here.cluster.put(deployment(deletionTimestamp="2026-01-31T12:00:00Z"))
+    assert here.run() == Outcome(gone=True)
+    assert here.writes == []
+    assert UID in here.forgotten
+    here.cluster.remove(KIND, NAME)
+    assert here.run() == Outcome(gone=True)
+    assert here.writes == []
+
+
+def test_another_deployment_of_the_same_name_inherits_no_memory() -> None:
+    here = world(Plan(apply=(SECRET,)))
+    here.run()
+    here.run()
+    assert here.observed[-1].applied
+    here.cluster.put(deployment(uid="another"))
+    here.run()
+    assert here.observed[-1].applied == {}
+
+
+def test_what_is_seen_are_own_pods_children_by_name_and_engines_with_an_address() -> None:
+    running = child("Pod", "demo-0-engine", status={"phase": "Running", "podIP": "10.0.0.1"})
+    foreign_pod = child("Pod", "stray", owner="somebody")
+    foreign = child("Service", "demo", owner="")
+    bare = child("NetworkPolicy", "demo-engine")
+    for each in (foreign, bare):
+        each["metadata"]["labels"] = {}
+    here = world(Plan(), running, foreign_pod, foreign, bare, SERVICE)
+    here.run()
+    observed = here.observed[-1]
+    assert [pod.name for pod in observed.pods] == ["demo-0-engine"]
+    assert {(each.kind, each.name, each.owned) for each in observed.children} == {
+        ("Service", "demo", False),
+        ("NetworkPolicy", "demo-engine", True),
+        ("Service", "demo-pods", True),
+    }
+    assert here.polled == ["10.0.0.1"]
+    assert observed.engines[0].state == {"token": UID}
+
+
+def test_a_pod_that_waits_for_a_volume_is_seen_with_the_warning_about_it() -> None:
+    waiting = child(
+        "Pod",
+        "demo-0-engine",
+        spec={"nodeName": "node"},
+        status={
+            "phase": "Pending",
+            "containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}],
+        },
+    )
+    waiting["metadata"]["uid"] = "waiting"
+    here = world(Plan(), waiting)
+    here.cluster.warnings["waiting"] = ("FailedMount", "configmap not found")
+    here.run()
+    assert here.observed[-1].pods[0].message == "configmap not found"
