@@ -53,17 +53,30 @@ def informer(operator: Operator) -> kopf.OperatorRegistry:
         operator.queue.add(Key(str(namespace), str(name)))
 
     async def child_changed(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
-        deployment = labels.get(LABEL_DEPLOYMENT, "")
-        if deployment:
-            operator.queue.add(Key(str(namespace), deployment))
+        owner = owner_key(namespace, labels)
+        if owner is not None:
+            operator.queue.add(owner)
 
     for child in CHILDREN:
         kopf.on.event(*child, id=child[-1], registry=registry)(child_changed)
     return registry
 
 
+def owner_key(namespace: str | None, labels: Mapping[str, str]) -> Key | None:
+    """Of the deployment that a child belongs to by its labels."""
+    name = labels.get(LABEL_DEPLOYMENT, "")
+    return Key(namespace, name) if namespace and name else None
+
+
+def check_age(oldest: float) -> float:
+    """Any exception but kopf's permanent one would be retried, and the probe hang."""
+    if oldest > LONGEST_DUE:
+        raise kopf.PermanentError(f"A deployment has been due for {oldest:.0f} s.")
+    return round(oldest, 1)
+
+
 def _add_process(registry: kopf.OperatorRegistry, operator: Operator) -> None:
-    @kopf.on.login(registry=registry)
+    @kopf.on.login(id="login", registry=registry)
     async def login(settings: kopf.OperatorSettings, **_: Any) -> kopf.ConnectionInfo | None:
         """In the order of ``cluster.connect``. kopf's own way would import the whole client."""
         inside = "KUBERNETES_SERVICE_HOST" in os.environ and not os.environ.get("KUBECONFIG")
@@ -71,14 +84,10 @@ def _add_process(registry: kopf.OperatorRegistry, operator: Operator) -> None:
             return kopf.login_with_service_account(settings=settings)
         return kopf.login_with_kubeconfig(settings=settings)
 
-    @kopf.on.cleanup(registry=registry)
+    @kopf.on.cleanup(id="end", registry=registry)
     async def clean_up(**_: Any) -> None:
         await operator.end()
 
     @kopf.on.probe(id="oldest_due_seconds", registry=registry)
     async def probe(**_: Any) -> float:
-        oldest = operator.queue.oldest()
-        if oldest > LONGEST_DUE:
-            # Any other exception would be retried, and the probe would hang instead of failing.
-            raise kopf.PermanentError(f"A deployment has been due for {oldest:.0f} s.")
-        return round(oldest, 1)
+        return check_age(operator.queue.oldest())
