@@ -44,11 +44,11 @@ model: $(READY)  ## make SmolLM2-135M-Instruct in the cache; the folder is the l
 
 test: $(READY)  ## the quick tests
 	@$(PY) scripts/make_model.py >&2
-	$(PY) -m pytest -m "not slow"
+	$(PY) -m pytest -m "not slow and not e2e"
 
 test-slow: $(READY)  ## the tests that take minutes
 	@$(PY) scripts/make_model.py >&2
-	$(PY) -m pytest -m slow
+	$(PY) -m pytest -m "slow and not e2e"
 
 check: lint format types layers sizes  ## lint, format, types, import rules, size limits
 
@@ -78,6 +78,27 @@ bench: $(READY)  ## measure and write the tables of benchmarks/ (BENCH_ARGS="--o
 .PHONY: bench-peers
 bench-peers: $(READY)  ## set up the engines that `make bench` measures beside ours (long)
 	$(PY) -m benchmarks.peers $(BENCH_ARGS)
+
+.PHONY: cluster-up images cluster-demo cluster-down test-e2e
+cluster-up:  ## a kind cluster for the demo and the end-to-end tests
+	@scripts/cluster.sh up
+
+images: cluster-up $(READY)  ## build both images, and one of the small model, and bring them to the cluster
+	@scripts/cluster.sh images
+	@scripts/cluster.sh model "$$($(PY) scripts/make_model.py | tail -n 1)"
+
+cluster-demo: images  ## install the operator, serve, stream, put to sleep, wake by a request
+	@scripts/cluster.sh run $(PY) scripts/cluster_demo.py $$(scripts/cluster.sh image operator) \
+		$$(scripts/cluster.sh image runtime) $$(scripts/cluster.sh image model)
+
+cluster-down:  ## remove the cluster and all that it took
+	@scripts/cluster.sh down
+
+test-e2e: images  ## the tests that need a cluster
+	TORPOR_E2E_OPERATOR_IMAGE=$$(scripts/cluster.sh image operator) \
+	TORPOR_E2E_RUNTIME_IMAGE=$$(scripts/cluster.sh image runtime) \
+	TORPOR_E2E_MODEL_IMAGE=$$(scripts/cluster.sh image model) \
+	scripts/cluster.sh run $(PY) -m pytest -m e2e tests/e2e $(E2E_ARGS)
 
 lock: $(UV)  ## compile constraints.txt anew from pyproject.toml (LOCK_ARGS=--upgrade for newer)
 	$(PY) scripts/run_uv.py pip compile --quiet --all-extras --python-version 3.11 \

@@ -28,6 +28,15 @@ else
   exit 1
 fi
 
+# Helm is not everywhere; a Go compiler makes it once.
+bin=${TORPOR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/torpor}/bin
+PATH=$PATH:$bin
+need_helm() {
+  ! command -v helm >/dev/null || return 0
+  command -v go >/dev/null || { echo "error: helm is missing; install Helm 3 or 4." >&2; exit 1; }
+  GOBIN=$bin go install helm.sh/helm/v4/cmd/helm@v4.1.4
+}
+
 # The programs of the cluster, where it can be reached.
 inside() { case $kind in tools) in_ns "$@" ;; *) "$@" ;; esac; }
 
@@ -39,6 +48,7 @@ config() { # kind's configuration, with the folders of this checkout
 }
 
 up() {
+  need_helm
   case $kind in
     given) ;;
     docker)
