@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 from torpor_engine.configure import Flags, resolve
+from torpor_engine.pod import run_engine_pod
 from torpor_engine.serve import ServeOptions, serve
 from torpor_protocol.errors import TorporError
 from torpor_protocol.logs import start_logging
@@ -76,6 +78,12 @@ def serve_command(
     )
     options = ServeOptions(host=host, port=port, admin_port=admin_port)
     raise typer.Exit(serve(resolve(target, flags), options))
+
+
+@app.command("engine")
+def engine_command() -> None:
+    """Run the engine of one replica in a pod, as the operator's environment says."""
+    raise typer.Exit(run_engine_pod(os.environ))
 
 
 def main() -> None:

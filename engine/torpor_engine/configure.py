@@ -60,7 +60,16 @@ def resolve(target: str, flags: Flags) -> Resolved:
     path = Path(target)
     is_manifest = path.suffix in MANIFEST_SUFFIXES
     deployment = load_manifest(path) if is_manifest else _bare_deployment(path)
-    return _resolve_spec(deployment.spec, flags, _default_name(deployment, path))
+    folder = model_folder(deployment.spec.model.source)
+    return _resolve_spec(deployment.spec, flags, _default_name(deployment, path), folder)
+
+
+def resolve_pod(deployment: InferenceDeployment, folder: Path) -> Resolved:
+    """What an engine pod runs: the resource alone, the model where it is mounted.
+
+    Raises ConfigError or ModelError."""
+    flags = Flags(executor="kubernetes", worker_transport="tcp")
+    return _resolve_spec(deployment.spec, flags, deployment.metadata.name, folder)
 
 
 def _bare_deployment(folder: Path) -> InferenceDeployment:
@@ -82,13 +91,11 @@ def _default_name(deployment: InferenceDeployment, path: Path) -> str:
     return path.resolve().name if name == "local" else str(name)
 
 
-def _resolve_spec(spec: InferenceDeploymentSpec, flags: Flags, name: str) -> Resolved:
+def _resolve_spec(spec: InferenceDeploymentSpec, flags: Flags, name: str, folder: Path) -> Resolved:
     length = flags.max_model_len
     if length is None and spec.model.max_model_len != "auto":
         length = int(spec.model.max_model_len)
-    model = read_model_config(
-        model_folder(spec.model.source), flags.dtype or spec.model.dtype, length
-    )
+    model = read_model_config(folder, flags.dtype or spec.model.dtype, length)
     parallel = ParallelConfig(
         tensor=flags.tensor or spec.parallelism.tensor,
         pipeline=flags.pipeline or spec.parallelism.pipeline,

@@ -16,7 +16,9 @@ from typing import cast
 
 import msgspec
 
+from torpor_engine.api.core_link import Command
 from torpor_engine.core.settings import CoreSettings
+from torpor_engine.executor.place import Place
 from torpor_engine.link import FrameBuffer, frame
 from torpor_protocol.config import EngineConfig
 from torpor_protocol.errors import EngineDead
@@ -26,13 +28,10 @@ from torpor_protocol.requests import (
     ApiToCore,
     CommandReply,
     CoreToApi,
-    DrainCommand,
     EngineState,
     EngineStats,
     ShutdownCommand,
-    SleepCommand,
     StepOutputs,
-    WakeCommand,
 )
 
 log = logging.getLogger(__name__)
@@ -54,9 +53,10 @@ class CoreClient(asyncio.Protocol):
     ``on_outputs`` and ``on_state`` are called for each message; ``dead`` is set when the core is
     gone, for whatever reason."""
 
-    def __init__(self, config: EngineConfig, run_dir: str) -> None:
+    def __init__(self, config: EngineConfig, run_dir: str, place: Place | None = None) -> None:
         self._config = config
         self._run_dir = run_dir
+        self._place = place or Place()
         self._buffer = FrameBuffer()
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(CoreToApi)
@@ -75,7 +75,7 @@ class CoreClient(asyncio.Protocol):
     async def start(self) -> None:
         """Start the core process; it reports by EngineState from then on."""
         ours, theirs = socket.socketpair()
-        settings = CoreSettings(config=self._config, fd=theirs.fileno(), run_dir=self._run_dir)
+        settings = CoreSettings(self._config, theirs.fileno(), self._run_dir, self._place)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "torpor_engine.core"],
             stdin=subprocess.PIPE,
@@ -174,7 +174,7 @@ class CoreClient(asyncio.Protocol):
     def abort(self, ids: list[int]) -> None:
         self._send(AbortRequests(ids))
 
-    async def command(self, command: SleepCommand | WakeCommand | DrainCommand) -> CommandReply:
+    async def command(self, command: Command) -> CommandReply:
         """Send a command under a number of its own and wait for the answer.
 
         Raises EngineDead."""

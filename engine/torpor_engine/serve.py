@@ -1,4 +1,4 @@
-"""``torpor serve``: one replica on this machine, from start to a clean end.
+"""``torpor serve`` and ``torpor engine``: one replica, from start to a clean end.
 
 The ports are opened before the core starts: a port in use is told at once, and probes see a server
 that loads. The first SIGINT or SIGTERM drains, the second ends at once; either way nothing is left.
@@ -15,7 +15,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -26,6 +26,7 @@ from torpor_engine.api.server import serve as serve_http
 from torpor_engine.api.settings import ApiSettings
 from torpor_engine.configure import Resolved
 from torpor_engine.core_client import CoreClient
+from torpor_engine.executor import Place
 from torpor_engine.progress import LoadDisplay, load_display
 from torpor_engine.tokenizer import Tokenizer
 from torpor_protocol.config import EngineConfig
@@ -40,10 +41,16 @@ TOKEN_FILE = "admin-token"
 
 @dataclass(frozen=True)
 class ServeOptions:
+    """``token``: of the admin port; empty takes the variable's, or makes one. ``token_source``:
+    where a person finds it. ``place``: which replica of which deployment this is."""
+
     host: str = "127.0.0.1"
     port: int = 8000
     admin_host: str = "127.0.0.1"
     admin_port: int = 8001
+    token: str = field(default="", repr=False)
+    token_source: str = ""
+    place: Place = field(default_factory=Place)
 
 
 def serve(resolved: Resolved, options: ServeOptions) -> int:
@@ -79,8 +86,8 @@ class _Server:
         self._options = options
         self._resolved = resolved
         self._run_dir = run_dir
-        self._core = CoreClient(config, str(run_dir))
-        self._token, self._token_source = _admin_token(run_dir)
+        self._core = CoreClient(config, str(run_dir), options.place)
+        self._token, self._token_source = _admin_token(options, run_dir)
         self._context = ServerContext(
             config=config,
             served_names=list(resolved.served_names),
@@ -174,8 +181,11 @@ class _Server:
             os._exit(130)
 
 
-def _admin_token(run_dir: Path) -> tuple[str, str]:
-    """The token and where a person finds it: the variable, or a private file made for it."""
+def _admin_token(options: ServeOptions, run_dir: Path) -> tuple[str, str]:
+    """The token and where a person finds it: a mounted file, the variable, or a private file made
+    for it."""
+    if options.token:
+        return options.token, options.token_source
     given = os.environ.get(TOKEN_VARIABLE, "")
     if given:
         return given, f"${TOKEN_VARIABLE}"

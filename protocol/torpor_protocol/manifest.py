@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 from pydantic import ValidationError
 
 from torpor_protocol.api import API_VERSION, KIND, InferenceDeployment
@@ -46,7 +47,19 @@ def parse_manifest(data: bytes, origin: str) -> InferenceDeployment:
         documents = read_documents(data)
     except YamlRefused as refused:
         raise ManifestError(f"{origin} {refused.cause}.", refused.fix) from refused
-    resource = _only_one(documents, origin)
+    return _checked(_only_one(documents, origin), origin)
+
+
+def parse_json(text: str, origin: str) -> InferenceDeployment:
+    """The same for JSON, as the operator hands it to an engine."""
+    try:
+        resource = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise ManifestError(f"{origin} is no JSON: {error}.", _START) from error
+    return _checked(_only_one([resource], origin), origin)
+
+
+def _checked(resource: dict[object, object], origin: str) -> InferenceDeployment:
     try:
         return InferenceDeployment.from_wire(resource)
     except ValidationError as error:

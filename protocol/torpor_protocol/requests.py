@@ -15,6 +15,7 @@ from torpor_protocol.config import MemoryReport
 FinishReason = Literal["stop", "length", "abort", "error"]
 SleepMode = Literal["wait", "abort", "keep"]
 SleepTag = Literal["weights", "kv_cache"]
+WokenBy = Literal["", "request", "call"]
 Lifecycle = Literal[
     "Starting", "Awake", "Draining", "Sleeping", "Asleep", "Waking", "Recovering", "Failed"
 ]
@@ -77,11 +78,26 @@ class DrainCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=
     call: int
 
 
+class OnCallCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="on_call"):
+    """Whether a request may come to this replica, and so wake it, while it sleeps."""
+
+    call: int
+    value: bool
+
+
 class ShutdownCommand(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="shutdown"):
     pass
 
 
-ApiToCore = AddRequest | AbortRequests | SleepCommand | WakeCommand | DrainCommand | ShutdownCommand
+ApiToCore = (
+    AddRequest
+    | AbortRequests
+    | SleepCommand
+    | WakeCommand
+    | DrainCommand
+    | OnCallCommand
+    | ShutdownCommand
+)
 
 
 class TokenLogprobs(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -182,6 +198,8 @@ class GroupEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class EngineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="state"):
     """What ``GET /state`` shows. ``asleep``: tags that are asleep; ``level`` 0 when awake.
+    ``on_call``: while asleep, requests are taken and wake it. ``woken_by``: why it is awake after a
+    sleep, "" when it never slept. ``waiting_for``: which worker pods are missing, "" when none is.
     ``wire_rejected``: frames and connections that the worker wire refused, by reason."""
 
     lifecycle: Lifecycle
@@ -202,6 +220,9 @@ class EngineState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="
     last_sleep_seconds: float = -1.0
     last_wake_seconds: float = -1.0
     wire_rejected: dict[str, int] = {}
+    on_call: bool = True
+    woken_by: WokenBy = ""
+    waiting_for: str = ""
 
 
 CoreToApi = StepOutputs | CommandReply | EngineState

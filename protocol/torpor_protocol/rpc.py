@@ -56,7 +56,8 @@ def unpack_header(data: bytes | memoryview) -> Header:
 
 
 class Hello(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hello"):
-    """A supervisor offers its pod. ``devices``: how many ranks it can hold."""
+    """A supervisor offers its pod. ``devices``: how many ranks it can hold. ``incarnation``: made
+    anew by each process; in a container every first process has pid 1."""
 
     deployment_uid: Name
     replica: int
@@ -67,6 +68,7 @@ class Hello(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="hello"
     pid: int
     devices: Annotated[int, msgspec.Meta(ge=1, le=MAX_RANKS)]
     capabilities: Annotated[list[Name], msgspec.Meta(max_length=32)] = []
+    incarnation: Name = ""
 
 
 class RankHello(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="rank_hello"):
@@ -174,7 +176,11 @@ class Shutdown(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="shu
     """End: a rank leaves, a supervisor kills its ranks and leaves."""
 
 
-EngineMessage = Form | Disband | Call | Shutdown
+class Probe(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="probe"):
+    """Nothing to do: only that it can be sent says that the peer is connected."""
+
+
+EngineMessage = Form | Disband | Call | Shutdown | Probe
 
 _worker_decoder = msgspec.msgpack.Decoder(WorkerMessage)
 _engine_decoder = msgspec.msgpack.Decoder(EngineMessage)

@@ -10,6 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Sequence
 
+import msgspec
 import numpy as np
 
 from torpor_engine.api.core_link import Command, OutputHandler
@@ -23,6 +24,7 @@ from torpor_protocol.requests import (
     EngineStats,
     Finished,
     Lifecycle,
+    OnCallCommand,
     SleepCommand,
     Started,
     StepOutputs,
@@ -99,6 +101,8 @@ class FakeCore:
         if isinstance(command, DrainCommand):
             while self._queue:
                 await asyncio.sleep(0.01)
+        elif isinstance(command, OnCallCommand):
+            self._state = msgspec.structs.replace(self._state, on_call=command.value)
         elif isinstance(command, SleepCommand):
             self.set_state("Asleep", command.level)
         else:

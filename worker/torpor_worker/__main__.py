@@ -1,4 +1,5 @@
-"""``python -m torpor_worker supervisor``: the first process of a worker pod.
+"""``python -m torpor_worker``: ``pod``, the first process of a worker pod, or ``supervisor``, the
+same as the child of an engine on one machine.
 
 ``fork-server`` is what a supervisor starts for itself. Each is imported only when it is the one to
 run, because the supervisor must not import torch and the fork server must.
@@ -22,6 +23,10 @@ def main(arguments: list[str]) -> int:
         match arguments:
             case ["supervisor"]:
                 return _supervisor()
+            case ["pod"]:
+                from torpor_worker.pod import run_pod
+
+                return run_pod(os.environ)
             case ["fork-server", *rest]:
                 from torpor_worker import forkserver
 
@@ -29,7 +34,7 @@ def main(arguments: list[str]) -> int:
             case _:
                 raise ConfigError(
                     f"torpor_worker does not know {' '.join(arguments) or 'an empty command'!r}.",
-                    "Run python -m torpor_worker supervisor.",
+                    "Run python -m torpor_worker pod, or supervisor.",
                 )
     except TorporError as error:
         print(error, file=sys.stderr)

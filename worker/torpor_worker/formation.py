@@ -17,6 +17,7 @@ from torpor_protocol.rpc import (
     Disbanded,
     EngineMessage,
     Form,
+    Probe,
     RankExited,
     RankStalled,
     Shutdown,
@@ -99,7 +100,7 @@ class Formation:
                 return self._on_disband(group, now)
             case Shutdown():
                 return [Leave()]
-            case Call():
+            case Call() | Probe():
                 return []
 
     def _on_form(self, group: bytes, form: Form, now: float) -> list[Action]:

@@ -12,6 +12,8 @@ import signal
 from pathlib import Path
 from typing import NamedTuple
 
+from torpor_worker.cpu_limit import cpu_limit
+
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -92,7 +94,8 @@ def threads_per_rank(local_size: int) -> int:
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     if wanted.isdigit() and int(wanted) > 0:
         return int(wanted)
-    return max(1, len(os.sched_getaffinity(0)) // local_size)
+    cores = min(len(os.sched_getaffinity(0)), cpu_limit())
+    return max(1, cores // local_size)
 
 
 def kill(pid: int) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import math
 import os
+import secrets
 import signal
 import time
 from collections.abc import Iterable
@@ -33,6 +34,7 @@ from torpor_worker.formation import (
     Start,
 )
 from torpor_worker.launches import fork_command
+from torpor_worker.out_of_memory import OomWatch
 from torpor_worker.security import client_security
 from torpor_worker.signals import SignalPipe
 from torpor_worker.watch import StallWatch
@@ -56,6 +58,8 @@ class Supervisor:
         self._watch = StallWatch()
         self._fork_server = ForkServer(settings.preload)
         self._signals = SignalPipe()
+        self._oom = OomWatch()
+        self._hello = hello(settings)
         self._parent = parent
         self._sequence = 0
         self._running = True
@@ -130,6 +134,7 @@ class Supervisor:
                 return self._formation.on_forked(rank, pid)
             case Exited(rank=rank, pid=pid, status=status, log_tail=tail):
                 self._sweep()
+                tail = self._oom.explained(status, tail)
                 return self._formation.on_exited(rank, pid, status, tail, now)
 
     def _lose_fork_server(self) -> None:
@@ -164,7 +169,7 @@ class Supervisor:
     def _tell(self) -> None:
         """Hello is repeated as long as the pod lives: an engine that starts anew knows nobody, and
         a Form of it replaces whatever group is here."""
-        self._send(NO_GROUP, hello(self._settings))
+        self._send(NO_GROUP, self._hello)
         pids = self._formation.pids()
         resident = [processes.resident_bytes(pid) for pid in pids.values()]
         self._send(self._formation.group, SupervisorStatus(list(pids), resident))
@@ -199,6 +204,7 @@ class Supervisor:
 
 
 def hello(settings: SupervisorSettings) -> Hello:
+    """Made once in the life of a process: its ``incarnation`` tells it from the next."""
     return Hello(
         deployment_uid=settings.deployment_uid,
         replica=settings.replica,
@@ -208,4 +214,5 @@ def hello(settings: SupervisorSettings) -> Hello:
         address=settings.address,
         pid=os.getpid(),
         devices=settings.devices,
+        incarnation=secrets.token_hex(8),
     )

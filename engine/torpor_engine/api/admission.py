@@ -69,10 +69,14 @@ class Admission:
 
     def ready(self) -> bool:
         """Whether a request that comes now is taken: awake, or asleep and on call."""
-        lifecycle = self._state().lifecycle
-        if self.draining or lifecycle in ("Starting", "Recovering", "Failed"):
+        state = self._state()
+        if self.draining or state.lifecycle in ("Starting", "Recovering", "Failed"):
             return False
-        return lifecycle == "Awake" or self._wake.on_request
+        return state.lifecycle == "Awake" or self._may_wake(state)
+
+    def _may_wake(self, state: EngineState) -> bool:
+        """Whether a request may come while the model sleeps, and so wake it."""
+        return self._wake.on_request and state.on_call
 
     def _refusal(self, choices: int) -> ApiError | None:
         state = self._state()
@@ -85,8 +89,8 @@ class Admission:
         if state.lifecycle in _AWAKE:
             fits = self.unfinished + choices <= self.capacity
             return None if fits else overloaded(self._seconds_until_room(choices))
-        if state.lifecycle != "Waking" and not self._wake.on_request:
-            message = "The model is asleep, and requests do not wake it."
+        if state.lifecycle != "Waking" and not self._may_wake(state):
+            message = "This replica is asleep, and requests do not wake it."
             return unavailable("model_sleeping", message, self._wake_seconds(state))
         fits = self.unfinished + choices <= self._wake.max_held
         return None if fits else overloaded(self._wake_seconds(state))

@@ -11,13 +11,14 @@ from torpor_protocol.requests import (
     DrainCommand,
     EngineState,
     EngineStats,
+    OnCallCommand,
     SleepCommand,
     StepOutputs,
     WakeCommand,
 )
 
 OutputHandler = Callable[[StepOutputs], None]
-Command = SleepCommand | WakeCommand | DrainCommand
+Command = SleepCommand | WakeCommand | DrainCommand | OnCallCommand
 
 
 class CoreLink(Protocol):

@@ -1,7 +1,9 @@
 """Sleep, wake and drain: one command at a time, in the order they came.
 
-While the replica is not awake, requests that come are held here and (if the replica is on call) ask
-for a wake-up themselves. A wake-up that comes while a sleep still drains calls that sleep off.
+While the replica is not awake, requests that come are held here and ask for a wake-up themselves
+where the configuration lets them. That includes a request that the API process took just before it
+heard that the replica is on call no longer: what was taken is answered. A wake-up that comes while
+a sleep still drains calls that sleep off.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from torpor_protocol.requests import (
     AddRequest,
     CommandReply,
     DrainCommand,
+    OnCallCommand,
     SleepCommand,
     SleepTag,
     WakeCommand,
@@ -47,7 +50,6 @@ class Commands:
         self.queue: deque[Command] = deque()
         self._held: deque[AddRequest] = deque()
         self._draining_since = 0.0
-        self._woken_by_request = False
         self._last_activity = time.monotonic()
 
     # Requests
@@ -61,9 +63,14 @@ class Commands:
         self._held.append(request)
         wanted = core.config.wake.on_request and core.status.lifecycle == "Asleep"
         if wanted and not any(isinstance(command, WakeCommand) for command in self.queue):
-            self._woken_by_request = True
             self.queue.append(WakeCommand(NO_CALL))
         return True
+
+    def set_on_call(self, command: OnCallCommand) -> None:
+        """At once, whatever else is queued; the state is out before the answer."""
+        self._core.status.on_call = command.value
+        self._core.publish()
+        self._core.publisher.reply(CommandReply(command.call))
 
     def drop_held(self, ids: set[int]) -> list[int]:
         dropped = [request.id for request in self._held if request.id in ids]
@@ -96,9 +103,10 @@ class Commands:
 
     def _sleep_when_idle(self, scheduler: Scheduler) -> None:
         idle = self._core.config.wake.idle_seconds
-        if not (self._woken_by_request and idle and not self.queue):
+        status = self._core.status
+        if not (status.woken_by == "request" and idle and not self.queue):
             return
-        if self._core.status.lifecycle != "Awake" or scheduler.has_unfinished():
+        if status.lifecycle != "Awake" or scheduler.has_unfinished():
             return
         if time.monotonic() - self._last_activity > idle:
             self.queue.append(SleepCommand(NO_CALL, level=self._core.config.wake.level))
@@ -147,7 +155,6 @@ class Commands:
             reports = self._fall_asleep(scheduler, command.level)
         self._reply(command, memory=reports)
         if self._held and core.config.wake.on_request:
-            self._woken_by_request = True
             self.queue.append(WakeCommand(NO_CALL))
         return True
 
@@ -182,11 +189,14 @@ class Commands:
     def _wake(self, scheduler: Scheduler, command: WakeCommand) -> bool:
         core = self._core
         reports: list[MemoryReport] = []
+        called = command.call != NO_CALL
         if core.status.lifecycle == "Asleep":
             tags = tags_to_wake(core.status, command.tags)
+            core.status.woken_by = "call" if called else "request"
             reports = self._wake_tags(scheduler, tags) if tags else []
-        if command.call != NO_CALL:
-            self._woken_by_request = False
+        elif called and core.status.woken_by:
+            core.status.woken_by = "call"
+            core.publish()
         self._reply(command, memory=reports)
         return True
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from torpor_protocol.requests import Lifecycle, SleepCommand, SleepTag
+from torpor_protocol.requests import Lifecycle, SleepCommand, SleepTag, WokenBy
 
 ALL_TAGS: tuple[SleepTag, ...] = ("weights", "kv_cache")
 PROCESS_LEVEL = 3
@@ -21,19 +21,22 @@ PROCESS_LEVEL = 3
 
 @dataclass
 class Status:
-    """Where the replica stands; ``level`` is 0 unless asleep."""
+    """Where the replica stands; ``level`` is 0 unless asleep. ``on_call``: requests are taken while
+    it sleeps. ``woken_by``: why it is awake after a sleep."""
 
     lifecycle: Lifecycle = "Starting"
     level: int = 0
     asleep: tuple[SleepTag, ...] = ()
     reason: str = ""
     message: str = ""
+    on_call: bool = True
+    woken_by: WokenBy = ""
 
     def enter(self, lifecycle: Lifecycle, reason: str = "", message: str = "") -> None:
         self.lifecycle, self.reason, self.message = lifecycle, reason, message
 
     def slept(self, level: int) -> None:
-        self.level, self.asleep = level, ALL_TAGS
+        self.level, self.asleep, self.woken_by = level, ALL_TAGS, ""
         self.enter("Asleep")
 
     def woke(self, tags: tuple[SleepTag, ...]) -> None:

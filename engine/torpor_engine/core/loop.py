@@ -28,6 +28,7 @@ from torpor_protocol.requests import (
     ApiToCore,
     Finished,
     LoadProgress,
+    OnCallCommand,
     ShutdownCommand,
 )
 
@@ -54,8 +55,7 @@ class Core:
             run_dir=Path(settings.run_dir),
             while_waiting=self._while_waiting,
             on_progress=self._on_progress,
-            deployment=settings.deployment,
-            replica=settings.replica,
+            place=settings.place,
         )
         self.executor = executor_class(choice)(self.config, hooks)
         self.group = Group(self.config, self.executor)
@@ -132,6 +132,7 @@ class Core:
         self.take_messages()
         if self._stopping:
             raise Stopped
+        self.publish()
 
     def _take(self, message: ApiToCore) -> None:
         match message:
@@ -139,6 +140,8 @@ class Core:
                 self._add(message)
             case AbortRequests(ids=ids):
                 self._abort(ids)
+            case OnCallCommand():
+                self.commands.set_on_call(message)
             case ShutdownCommand():
                 self.stop()
             case _:

@@ -125,7 +125,10 @@ class Publisher:
             status.asleep,
             status.reason,
             status.message,
+            status.on_call,
+            status.woken_by,
             self._executor.group,
+            self._executor.waiting_for,
             num_blocks,
             restarts,
             self._last_loss,
@@ -153,4 +156,7 @@ class Publisher:
             last_sleep_seconds=self._sleep_seconds,
             last_wake_seconds=self._wake_seconds,
             wire_rejected=self._executor.wire_rejected(),
+            on_call=status.on_call,
+            woken_by=status.woken_by,
+            waiting_for=self._executor.waiting_for,
         )

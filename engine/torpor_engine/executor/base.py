@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, overload
 
+from torpor_engine.executor.place import Place
 from torpor_protocol.config import EngineConfig, KVCacheSpec, MemoryReport
 from torpor_protocol.errors import RankFailed
 from torpor_protocol.requests import LoadProgress, RankState
@@ -41,23 +42,24 @@ class ExecutorHooks:
     """What the core lends an executor.
 
     ``while_waiting`` is called at least every 100 ms during calls that take long, so that the core
-    goes on taking messages. ``deployment`` and ``replica`` name the replica to its supervisors.
+    goes on taking messages. ``place`` names the replica to its supervisors.
     """
 
     run_dir: Path
     while_waiting: Callable[[], None] = _nothing
     on_progress: Callable[[LoadProgress], None] = _ignore
-    deployment: str = "local"
-    replica: int = 0
+    place: Place = field(default_factory=Place)
 
 
 class Executor(ABC):
-    """One group of ranks. ``group`` is its id in hex, empty while there is none."""
+    """One group of ranks. ``group`` is its id in hex, empty while there is none. ``waiting_for``: a
+    sentence while supervisors are missing that come by themselves, else empty."""
 
     def __init__(self, config: EngineConfig, hooks: ExecutorHooks) -> None:
         self.config = config
         self.hooks = hooks
         self.group = ""
+        self.waiting_for = ""
         self.step_timeout = config.recovery.step_timeout
 
     @abstractmethod

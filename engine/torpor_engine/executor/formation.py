@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from torpor_protocol import rpc
@@ -25,13 +26,13 @@ def plan_formation(
     interface: str,
     server: CurveKeys | None,
 ) -> list[Member]:
-    """Fill the supervisors in the order of their pod names, tensor-parallel neighbours together.
+    """Fill the supervisors in the order of their pods, tensor-parallel neighbours together.
 
     Raises GroupLost(WorldSize) when their devices do not suffice."""
     world = config.parallel.world_size
     members: list[Member] = []
     rank = 0
-    for peer, hello in sorted(hellos.items(), key=lambda item: (item[1].pod_name, item[0])):
+    for peer, hello in in_order(hellos):
         local_size = min(hello.devices, world - rank)
         if local_size <= 0:
             break
@@ -45,6 +46,17 @@ def plan_formation(
     if rank < world:
         raise GroupLost("WorldSize", f"There are devices for {rank} ranks of {world}.")
     return members
+
+
+def in_order(hellos: dict[bytes, rpc.Hello]) -> list[tuple[bytes, rpc.Hello]]:
+    """By the numbers in the names of the pods: worker-10 comes after worker-2."""
+    return sorted(hellos.items(), key=lambda item: (_natural(item[1].pod_name), item[0]))
+
+
+def _natural(name: str) -> list[tuple[str, int]]:
+    """Pieces of a name, each the text before a number and the number."""
+    pieces = re.findall(r"(\D*)(\d*)", name)
+    return [(text, int(digits or "-1")) for text, digits in pieces]
 
 
 def _rank_keys(server: CurveKeys | None) -> rpc.RankKeys:

@@ -11,7 +11,7 @@ import logging
 import time
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import zmq
 
@@ -35,7 +35,10 @@ DISBAND_SECONDS = 10.0
 
 
 class GroupExecutor(Executor):
-    """Base of the executors whose ranks are other processes."""
+    """Base of the executors whose ranks are other processes. ``supervisor_lost``: the reason of a
+    loss by a supervisor's end or silence."""
+
+    supervisor_lost: ClassVar = "SupervisorLost"
 
     def __init__(self, config: EngineConfig, hooks: ExecutorHooks) -> None:
         super().__init__(config, hooks)
@@ -76,12 +79,12 @@ class GroupExecutor(Executor):
         self._rank_peers = [
             self._rank_peer(rank) for rank in range(self.config.parallel.world_size)
         ]
-        self._roster.begin(self._group)
         self._router.current_group = self._group
         store, interface = self.rendezvous(self.group)
         self._members = plan_formation(
             self.config, self._roster.hellos(), self.group, store, interface, self._server_keys
         )
+        self._roster.begin(self._group, (member.supervisor for member in self._members))
         for member in self._members:
             for assignment, keys in zip(member.form.assignments, member.form.keys, strict=True):
                 self._router.admit(self._rank_peer(assignment.rank), keys.public)
@@ -120,7 +123,7 @@ class GroupExecutor(Executor):
             for received in self._router.receive(int(POLL_SECONDS * 1000)):
                 if isinstance(received.message, rpc.Disbanded) and received.group == self._group:
                     waiting.discard(received.peer)
-                elif isinstance(received.message, rpc.Hello | rpc.SupervisorStatus):
+                elif self._is_of_supervisor(received.peer, received.message):
                     self._roster.take(received.peer, received.message)
             waiting = {peer for peer in waiting if self.supervisor_alive(peer)}
             self.hooks.while_waiting()
@@ -211,6 +214,8 @@ class GroupExecutor(Executor):
             message = received.message
             if self._speaks_for_another(received.peer, message):
                 continue
+            if isinstance(message, rpc.Hello) and not self.takes_hello(received.peer, message):
+                continue
             if isinstance(message, rpc.Reply):
                 call = self._calls.get(received.sequence)
                 if call is not None:
@@ -224,7 +229,7 @@ class GroupExecutor(Executor):
                     self.hooks.on_progress(progress)
         self._roster.raise_loss()
         if self._members:
-            self._roster.raise_silence(SUPERVISOR_SILENCE)
+            self._roster.raise_silence(SUPERVISOR_SILENCE, self.supervisor_lost)
 
     def _speaks_for_another(self, peer: bytes, message: rpc.WorkerMessage) -> bool:
         """The wire proves who the peer is; what it says of ranks is checked here: a rank speaks for
@@ -237,6 +242,16 @@ class GroupExecutor(Executor):
         if foreign:
             log.warning("%s sent a %s of another.", peer.decode(), type(message).__name__)
         return foreign
+
+    def _is_of_supervisor(self, peer: bytes, message: rpc.WorkerMessage) -> bool:
+        """A supervisor's sign of life, to be noted whatever else is going on."""
+        if isinstance(message, rpc.Hello):
+            return peer not in self._rank_peers and self.takes_hello(peer, message)
+        return isinstance(message, rpc.SupervisorStatus)
+
+    def takes_hello(self, peer: bytes, hello: rpc.Hello) -> bool:
+        """Whether this supervisor is one of ours; a hello that is refused changes nothing."""
+        return True
 
     def fileno(self) -> int:
         return int(self._router.socket.getsockopt(zmq.FD))

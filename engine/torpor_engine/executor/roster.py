@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torpor_engine.executor.exits import how_it_ended
@@ -23,6 +24,14 @@ class Seen:
     hello: rpc.Hello
     last: float
 
+    def same_process(self, hello: rpc.Hello) -> bool:
+        mine = self.hello
+        return (mine.pod_uid, mine.pid, mine.incarnation) == (
+            hello.pod_uid,
+            hello.pid,
+            hello.incarnation,
+        )
+
 
 class Roster:
     """``begin`` and ``end`` bracket the life of a group; supervisors outlive groups."""
@@ -32,9 +41,11 @@ class Roster:
         self._supervisors: dict[bytes, Seen] = {}
         self.end()
 
-    def begin(self, group: bytes) -> None:
+    def begin(self, group: bytes, holders: Iterable[bytes] = ()) -> None:
+        """``holders``: the supervisors that are to have ranks of the group."""
         self.end()
         self._group = group
+        self._holders = frozenset(holders)
         self._began = time.monotonic()
 
     def end(self) -> None:
@@ -45,6 +56,7 @@ class Roster:
         self._states: dict[int, str] = {}
         self._progress: dict[int, rpc.Progress] = {}
         self._loss: GroupLost | None = None
+        self._holders: frozenset[bytes] = frozenset()
 
     @property
     def devices(self) -> int:
@@ -60,6 +72,25 @@ class Roster:
 
     def forget(self, supervisor: bytes) -> None:
         self._supervisors.pop(supervisor, None)
+        self._holders -= {supervisor}
+
+    def expel(self, supervisor: bytes, cause: str) -> None:
+        """Forget one that is not what it was; the group is lost if it held ranks of it."""
+        if supervisor in self._holders:
+            self._lose("PodLost", cause, external=True)
+        self.forget(supervisor)
+
+    def forget_silent(self, limit: float) -> None:
+        """Forget the supervisors that have said nothing for ``limit`` seconds."""
+        now = time.monotonic()
+        for peer in [peer for peer, seen in self._supervisors.items() if now - seen.last > limit]:
+            self.forget(peer)
+
+    def holds_ranks(self, supervisor: bytes, limit: float) -> bool:
+        """Whether a supervisor of the group still runs, and was heard within ``limit`` seconds."""
+        seen = self._supervisors.get(supervisor)
+        alive = seen is not None and time.monotonic() - seen.last <= limit
+        return alive and supervisor in self._holders
 
     def take(self, peer: bytes, message: rpc.WorkerMessage) -> LoadProgress | None:
         """Note a message; gives the progress over all ranks when that is what it tells."""
@@ -68,7 +99,7 @@ class Roster:
             self._supervisors[peer].last = now
         match message:
             case rpc.Hello():
-                self._supervisors[peer] = Seen(message, now)
+                self._greet(peer, message, now)
             case rpc.RankHello(rank=rank, pid=pid) if rank < self._world_size:
                 self._pids[rank] = pid
                 self._states[rank] = "running"
@@ -88,12 +119,24 @@ class Roster:
                 return self._total_progress(now)
         return None
 
+    def _greet(self, peer: bytes, hello: rpc.Hello, now: float) -> None:
+        """A supervisor that says hello as another process than before has lost its ranks."""
+        before = self._supervisors.get(peer)
+        self._supervisors[peer] = Seen(hello, now)
+        if peer not in self._holders or before is None or before.same_process(hello):
+            return
+        self._holders -= {peer}
+        replaced = before.hello.pod_uid != hello.pod_uid
+        how = "was replaced by another of its name" if replaced else "has started anew"
+        self._lose("PodLost", f"Worker pod {hello.pod_name} {how}.", external=replaced)
+
     def _note_exit(self, message: rpc.RankExited) -> None:
         status = message.status
         how = how_it_ended(status)
         self._states[message.rank] = how
         reason = "OutOfMemory" if "out of memory" in message.log_tail.lower() else "RankLost"
-        external = -status in (signal.SIGKILL, signal.SIGTERM)
+        # The kernel's SIGKILL for want of memory is no stranger's: a request may have caused it.
+        external = reason == "RankLost" and -status in (signal.SIGKILL, signal.SIGTERM)
         cause = f"Rank {message.rank} (process {message.pid}) {how}."
         self._lose(reason, cause, external=external)
 
@@ -106,13 +149,13 @@ class Roster:
             loss, self._loss = self._loss, None
             raise loss
 
-    def raise_silence(self, limit: float) -> None:
+    def raise_silence(self, limit: float, reason: str) -> None:
         """A supervisor that says nothing for ``limit`` seconds counts as hung."""
         now = time.monotonic()
         for peer, seen in self._supervisors.items():
             if now - seen.last > limit and now - self._began > limit:
                 raise GroupLost(
-                    "SupervisorLost",
+                    reason,
                     f"Supervisor {peer.decode(errors='replace')} has been silent for "
                     f"{now - seen.last:.1f} s.",
                 )

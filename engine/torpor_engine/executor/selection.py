@@ -12,6 +12,7 @@ from torpor_protocol.errors import ConfigError
 BUILT_IN = {
     "uni": "torpor_engine.executor.uni:UniExecutor",
     "mp": "torpor_engine.executor.mp:MpExecutor",
+    "kubernetes": "torpor_engine.executor.kubernetes:KubernetesExecutor",
 }
 
 

@@ -1,7 +1,8 @@
 """Addresses on which the wire may be opened.
 
-tcp only with keys and only on a named address, never on all interfaces of a machine; ipc only in
-a directory that nobody else can enter, because that directory is the whole authentication.
+tcp only with keys, and only on a named address unless the caller asks for all interfaces, as in a
+pod whose address is not known beforehand; ipc only in a directory that nobody else can enter,
+because that directory is the whole authentication.
 """
 
 from __future__ import annotations
@@ -34,20 +35,43 @@ def check_endpoint(endpoint: str, security: ClientSecurity) -> None:
         _check_path(address)
 
 
-def check_bind_address(endpoint: str) -> None:
-    """Raises ConfigError when ``endpoint`` stands for all interfaces or for a name."""
-    scheme, _, address = endpoint.partition("://")
-    host = address.rpartition(":")[0].strip("[]")
-    if scheme == "tcp":
-        try:
-            named = not ipaddress.ip_address(host).is_unspecified
-        except ValueError:
-            named = False
-        if not named:
-            raise ConfigError(
-                f"{endpoint} does not name one address of this machine.",
-                "Bind to the IP of the pod, or to 127.0.0.1.",
-            )
+def check_bind_address(endpoint: str, all_interfaces: bool = False) -> None:
+    """Raises ConfigError when ``endpoint`` stands for a name, or for all interfaces unasked."""
+    if not endpoint.startswith("tcp://"):
+        return
+    try:
+        unspecified = ipaddress.ip_address(host_of(endpoint)).is_unspecified
+    except ValueError:
+        all_interfaces, unspecified = False, True
+    if unspecified and not all_interfaces:
+        raise ConfigError(
+            f"{endpoint} does not name one address of this machine.",
+            "Bind to the IP of the pod, or to 127.0.0.1.",
+        )
+
+
+def host_of(endpoint: str) -> str:
+    """The host of a tcp endpoint, an IPv6 address without its brackets."""
+    return endpoint.partition("://")[2].rpartition(":")[0].strip("[]")
+
+
+def is_unspecified(endpoint: str) -> bool:
+    """Whether a tcp endpoint stands for all interfaces."""
+    try:
+        return ipaddress.ip_address(host_of(endpoint)).is_unspecified
+    except ValueError:
+        return False
+
+
+def wants_ipv6(endpoint: str) -> bool:
+    """Whether a socket for ``endpoint`` has to speak IPv6: for such an address, and for a name,
+    which may stand for either (libzmq then takes IPv4 addresses as well)."""
+    if not endpoint.startswith("tcp://"):
+        return False
+    try:
+        return ipaddress.ip_address(host_of(endpoint)).version == 6
+    except ValueError:
+        return True
 
 
 def _check_path(address: str) -> None:

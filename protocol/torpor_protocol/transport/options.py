@@ -5,6 +5,7 @@ from __future__ import annotations
 import zmq
 
 from torpor_protocol import limits
+from torpor_protocol.transport.endpoints import wants_ipv6
 
 
 def set_common(socket: zmq.SyncSocket) -> None:
@@ -47,4 +48,4 @@ def set_heartbeats(socket: zmq.SyncSocket) -> None:
 
 def set_address_family(socket: zmq.SyncSocket, endpoint: str) -> None:
     """With IPv6 on, IPv4 addresses would be shown in their mapped form: on only where needed."""
-    socket.setsockopt(zmq.IPV6, int(endpoint.startswith("tcp://[")))
+    socket.setsockopt(zmq.IPV6, int(wants_ipv6(endpoint)))

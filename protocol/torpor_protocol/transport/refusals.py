@@ -13,6 +13,7 @@ from collections import Counter
 import zmq
 
 from torpor_protocol import limits
+from torpor_protocol.transport.endpoints import is_unspecified
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,11 @@ HANDSHAKE = "handshake"
 STALE_GROUP = "stale_group"
 SUPERSEDED = "superseded"
 UNKNOWN_PEER = "unknown_peer"
+WRONG_DEPLOYMENT = "wrong_deployment"
 WRONG_IDENTITY = "wrong_identity"
+WRONG_POD = "wrong_pod"
+WRONG_REPLICA = "wrong_replica"
+WRONG_REVISION = "wrong_revision"
 
 # Honest peers cause these too: frames cross with the end of a group or of a process.
 HARMLESS = frozenset({STALE_GROUP, SUPERSEDED})
@@ -75,7 +80,11 @@ def hang_up(frame: zmq.Frame, endpoint: str) -> None:
     with contextlib.suppress(OSError, zmq.ZMQError):
         descriptor = int(frame.get(zmq.SRCFD))
         with socket.socket(fileno=os.dup(descriptor)) as connection:
-            if _local_endpoint(connection) == endpoint:
+            local = _local_endpoint(connection)
+            if is_unspecified(endpoint) and local.startswith("tcp://"):
+                # Bound to all interfaces: the address is whichever the peer used.
+                local, endpoint = local.rpartition(":")[2], endpoint.rpartition(":")[2]
+            if local == endpoint:
                 connection.shutdown(socket.SHUT_RDWR)
 
 

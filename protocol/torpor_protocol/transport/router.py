@@ -84,12 +84,13 @@ class Router:
         """Authenticated connections that have ended, also for a frame far over the limit."""
         return self._handshakes.disconnects
 
-    def bind(self, endpoint: str) -> str:
-        """Listen, and return the endpoint with its real port.
+    def bind(self, endpoint: str, *, all_interfaces: bool = False) -> str:
+        """Listen, and return the endpoint with its real port. ``all_interfaces``: the address may
+        be 0.0.0.0 or [::]; since tcp is never without keys, still only admitted peers come in.
 
         Raises ConfigError for an address that is not safe, PortError for one that is not free."""
         check_endpoint(endpoint, self._security)
-        check_bind_address(endpoint)
+        check_bind_address(endpoint, all_interfaces)
         set_address_family(self._socket, endpoint)
         try:
             self._socket.bind(endpoint)
@@ -113,6 +114,10 @@ class Router:
         """Take nothing from the peer any more and send it nothing, whether connected or not."""
         self._admission.revoke(name)
         self._intake.forget(name)
+
+    def count_refused(self, reason: str, peer: bytes, cause: str) -> None:
+        """Count a good frame whose content its taker refuses. No strike: the peer means well."""
+        self._refusals.add(reason, printable(peer), cause)
 
     def send(self, peer: bytes, group: bytes, sequence: int, message: EngineMessage) -> None:
         """Never blocks. Raises PeerGone; WireError when the message itself is too large."""

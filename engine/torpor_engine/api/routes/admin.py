@@ -19,6 +19,7 @@ from torpor_engine.api.openapi import errors
 from torpor_protocol.requests import (
     CommandReply,
     DrainCommand,
+    OnCallCommand,
     SleepCommand,
     SleepMode,
     SleepTag,
@@ -73,6 +74,10 @@ def _add_commands(router: APIRouter, context: ServerContext) -> None:
         wanted = tuple(dict.fromkeys(tags))
         command = WakeCommand(call=0, tags=wanted)
         return await carry_out(command, {"tags": wanted})
+
+    @router.put("/on_call")
+    async def on_call(value: Annotated[bool, Query()]) -> Response:
+        return await carry_out(OnCallCommand(call=0, value=value), {"on_call": value})
 
     @router.post("/drain")
     async def drain() -> Response:
