@@ -17,6 +17,7 @@ ADMIN = [
     ("POST", "/wake_up"),
     ("GET", "/is_sleeping"),
     ("POST", "/drain"),
+    ("PUT", "/on_call?value=true"),
 ]
 ASK = {"model": MODEL, "prompt": "x", "max_tokens": 4}
 
@@ -182,3 +183,14 @@ def test_drain_waits_for_what_runs_and_refuses_what_comes() -> None:
         assert answers["asked"].status == 200
         assert answers["drained"].json()["status"] == "drained"
         assert server.core.commands == [DrainCommand(call=0)]
+
+
+def test_on_call_decides_whether_a_sleeping_replica_is_ready(server: ApiServer) -> None:
+    server.call(lambda: server.core.set_state("Asleep", 2))
+    for value in (False, True):
+        answer = server.admin("PUT", f"/on_call?value={str(value).lower()}")
+        assert (answer.status, answer.json()["on_call"]) == (200, value)
+        assert server.admin("GET", "/state").json()["on_call"] is value
+        assert server.get("/readyz").status == (200 if value else 503)
+    assert server.admin("PUT", "/on_call").status == 400
+    assert server.admin("PUT", "/on_call?value=maybe").status == 400

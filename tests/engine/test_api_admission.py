@@ -30,13 +30,17 @@ class Clock:
 
 
 def admission(
-    lifecycle: Lifecycle = "Awake", *, wake: WakeConfig | None = None, last_wake: float = -1.0
+    lifecycle: Lifecycle = "Awake",
+    *,
+    wake: WakeConfig | None = None,
+    last_wake: float = -1.0,
+    on_call: bool = True,
 ) -> tuple[Admission, Clock]:
     """Two may run, three may wait; asleep, four are held."""
     config = engine_config(wake=wake or WakeConfig(max_held=4), max_num_seqs=2)
     core = FakeCore()
     clock = Clock()
-    state = EngineState(lifecycle=lifecycle, last_wake_seconds=last_wake)
+    state = EngineState(lifecycle, last_wake_seconds=last_wake, on_call=on_call)
     metrics = Metrics("m", core, CacheConfig())
     return Admission(config, lambda: state, metrics, clock, max_queued=3), clock
 
@@ -84,6 +88,17 @@ def test_requests_that_may_not_wake(lifecycle: Lifecycle, taken: bool) -> None:
         assert (error.status, error.code) == (503, "model_sleeping")
         assert error.headers["Retry-After"] == "13"
     assert not gate.ready()
+
+
+@pytest.mark.parametrize("lifecycle", ["Awake", "Draining", "Sleeping", "Asleep", "Waking"])
+@pytest.mark.parametrize("on_call", [False, True])
+def test_a_replica_that_is_not_on_call_is_ready_only_awake(
+    lifecycle: Lifecycle, on_call: bool
+) -> None:
+    gate, _ = admission(lifecycle, on_call=on_call)
+    assert gate.ready() == (on_call or lifecycle == "Awake")
+    error = refusal(gate)
+    assert (error is None) == (on_call or lifecycle in ("Awake", "Waking"))
 
 
 def test_all_or_none_of_a_request() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from torpor_protocol.requests import (
     AbortRequests,
     AddRequest,
     DrainCommand,
+    OnCallCommand,
     SamplingParams,
     SleepCommand,
     WakeCommand,
@@ -111,6 +113,42 @@ def test_a_request_wakes_the_replica_and_it_sleeps_again(start: Any, level: int)
     core.until(lambda c: 1 in c.finished)
     check(core, config, item)
     core.until(lambda c: c.lifecycle == "Asleep")
+
+
+@pytest.mark.parametrize("called", [False, True])
+def test_only_a_replica_woken_by_requests_alone_sleeps_again(start: Any, called: bool) -> None:
+    wake = WakeConfig(canary_prompt=(5, 6), canary_tokens=2, idle_seconds=0.2)
+    core, _ = start(wake=wake)
+    core.until(lambda c: c.lifecycle == "Awake")
+    assert core.states[-1].woken_by == ""
+    core.send(WakeCommand(1), SleepCommand(2, 1))
+    core.until(lambda c: c.lifecycle == "Asleep")
+    assert all(state.woken_by == "" for state in core.states), "it never slept before"
+    core.send(request(1))
+    core.until(lambda c: c.lifecycle == "Awake" and c.states[-1].woken_by == "request")
+    if called:
+        core.send(WakeCommand(3))
+        core.until(lambda c: 3 in c.replies and c.states[-1].woken_by == "call")
+    woken = len(core.states)
+    deadline = time.monotonic() + (1.0 if called else 20.0)
+    while core.lifecycle == "Awake" and time.monotonic() < deadline:
+        core.listen()
+    assert (core.lifecycle == "Awake") == called, core.states[woken:]
+    assert core.states[-1].woken_by == ("call" if called else "")
+
+
+def test_on_call_is_told_at_once_and_what_was_taken_is_answered_all_the_same(start: Any) -> None:
+    core, config = start()
+    core.send(SleepCommand(1, 2), OnCallCommand(2, False))
+    core.until(lambda c: {1, 2} <= c.replies.keys() and c.lifecycle == "Asleep")
+    assert core.states[-1].on_call is False
+    item = request(1)
+    core.send(item)
+    core.until(lambda c: 1 in c.finished)
+    check(core, config, item)
+    core.send(OnCallCommand(3, True))
+    core.until(lambda c: 3 in c.replies)
+    assert core.states[-1].on_call is True
 
 
 def test_without_on_request_the_replica_sleeps_on(start: Any) -> None:

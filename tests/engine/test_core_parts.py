@@ -118,6 +118,14 @@ def test_formation_keeps_neighbours_together_in_the_order_of_pods() -> None:
     assert members[0].form.keys == [rpc.RankKeys(), rpc.RankKeys()]
 
 
+def test_formation_takes_pods_by_their_numbers() -> None:
+    hellos = {f"p-{j}".encode(): hello(f"demo-1-worker-{j}", 1) for j in (10, 2, 0, 11, 1)}
+    members = plan_formation(
+        engine_config(tensor=1, pipeline=4), hellos, "ab" * 16, "tcp://h:1", "", None
+    )
+    assert [member.supervisor for member in members] == [b"p-0", b"p-1", b"p-2", b"p-10"]
+
+
 def test_formation_gives_every_rank_keys_of_its_own() -> None:
     server = CurveKeys.generate()
     members = plan_formation(
@@ -144,6 +152,44 @@ def test_roster_names_the_signal_that_killed_a_rank() -> None:
     with pytest.raises(GroupLost, match=r"Rank 1 \(process 77\) was killed by SIGKILL"):
         roster.raise_loss()
     roster.raise_loss()
+
+
+def test_a_kill_for_want_of_memory_is_no_strangers() -> None:
+    roster = Roster(2)
+    roster.begin(rpc.new_group_id())
+    roster.take(b"s", rpc.RankExited(1, 77, -9, "...\nThe kernel ... is out of memory."))
+    with pytest.raises(GroupLost) as lost:
+        roster.raise_loss()
+    assert (lost.value.reason, lost.value.external) == ("OutOfMemory", False)
+
+
+@pytest.mark.parametrize(
+    ("change", "lost", "external"),
+    [
+        ({}, False, False),
+        ({"incarnation": "b"}, True, False),
+        ({"pid": 2}, True, False),
+        ({"pod_uid": "other", "incarnation": "b"}, True, True),
+    ],
+)
+def test_a_supervisor_that_is_another_process_has_lost_its_ranks(
+    change: dict[str, Any], lost: bool, external: bool
+) -> None:
+    roster = Roster(1)
+    first = msgspec.structs.replace(hello("pod-0", 1), incarnation="a")
+    roster.take(b"s", first)
+    roster.take(b"idle", first)
+    roster.begin(rpc.new_group_id(), [b"s"])
+    again = msgspec.structs.replace(first, **change)
+    roster.take(b"idle", again)
+    roster.raise_loss()
+    roster.take(b"s", again)
+    assert roster.holds_ranks(b"s", 10.0) == (not lost)
+    try:
+        roster.raise_loss()
+        assert not lost
+    except GroupLost as loss:
+        assert (lost, loss.reason, loss.external) == (True, "PodLost", external)
 
 
 def test_roster_adds_up_progress_and_knows_when_it_is_complete() -> None:

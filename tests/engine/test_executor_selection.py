@@ -17,6 +17,8 @@ from torpor_protocol.errors import ConfigError
         (None, 2, 1, "mp"),
         (None, 1, 2, "mp"),
         ("mp", 1, 1, "mp"),
+        ("kubernetes", 1, 1, "kubernetes"),
+        ("kubernetes", 2, 2, "kubernetes"),
         ("uni", 1, 1, "uni"),
         ("package.module.Class", 4, 1, "package.module.Class"),
         ("package.module:Class", 1, 1, "package.module:Class"),

@@ -38,7 +38,7 @@ MODEL = ModelConfig(
     bos_token_id=1,
 )
 FROM_WORKERS = [
-    rpc.Hello("uid", 0, "revision", "pod", "pod-0", "10.0.0.1", 42, 2, ["cpu"]),
+    rpc.Hello("uid", 0, "revision", "pod", "pod-0", "10.0.0.1", 42, 2, ["cpu"], "ab12"),
     rpc.RankHello(rank=1, pid=43),
     rpc.Reply(rank=0, value=msgspec.Raw(b"\x93\x01\x02\x03")),
     rpc.Reply(rank=0, error=rpc.RankError("ModelError", "Cause.", "Fix.", "Traceback ...")),
@@ -57,6 +57,7 @@ FROM_ENGINE = [
     rpc.Disband(),
     rpc.Call("sleep", args=msgspec.Raw(b"\x91\x01"), output_rank=3),
     rpc.Shutdown(),
+    rpc.Probe(),
 ]
 DECODERS = {rpc.decode_worker_message: FROM_WORKERS, rpc.decode_engine_message: FROM_ENGINE}
 

@@ -36,6 +36,22 @@ def test_tcp_listens_on_one_address_only(host: str) -> None:
     refused_to_bind(f"tcp://{host}:0", "curve", ConfigError, "one address")
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "127.0.0.1"])
+def test_tcp_listens_on_all_interfaces_where_that_is_asked_for(host: str) -> None:
+    router = Router(SERVERS["curve"])
+    assert router.bind(f"tcp://{host}:0", all_interfaces=True).startswith(f"tcp://{host}:")
+    router.close()
+    for wrong, security in (("tcp://localhost:0", "curve"), (f"tcp://{host}:0", "ipc")):
+        router = Router(SERVERS[security])
+        with pytest.raises(ConfigError):
+            router.bind(wrong, all_interfaces=True)
+        router.close()
+
+
+def test_a_dealer_takes_a_name_and_does_not_wait_until_it_exists() -> None:
+    Dealer.connect("tcp://engine-0.no-such-name.invalid:1", b"rank-0", CLIENTS["curve"]).close()
+
+
 def test_tcp_without_keys_is_refused_on_both_ends() -> None:
     refused_to_bind("tcp://127.0.0.1:0", "ipc", ConfigError, "open to everybody")
     with pytest.raises(ConfigError, match="open to everybody"):

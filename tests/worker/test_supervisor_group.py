@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
@@ -32,10 +33,13 @@ def pod(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakePod]:
 
 def test_hello_offers_the_pod_and_is_repeated(pod: FakePod) -> None:
     expected = Hello("uid-1", 2, "abc", "uid-2", "pod-3", "127.0.0.1", pod.process.pid, 2)
+    incarnations = set()
     for _ in range(2):
         received, message = pod.expect(Hello)
-        assert message == expected
+        assert message == msgspec.structs.replace(expected, incarnation=message.incarnation)
+        incarnations.add(message.incarnation)
         assert (received.peer, received.group) == (NAME, NO_GROUP)
+    assert len(incarnations) == 1 and "" not in incarnations
 
 
 def test_a_group_forms_calls_and_disbands(pod: FakePod) -> None:
