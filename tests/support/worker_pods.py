@@ -3,7 +3,6 @@ key files that the operator would give it, and the place of their engine."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,12 +10,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from engine_builders import engine_config
 from torpor_engine.executor.base import ExecutorHooks
 from torpor_engine.executor.kubernetes import KubernetesExecutor
 from torpor_engine.executor.place import Place
 from torpor_protocol.errors import GroupLost
-from torpor_protocol.pods import ENGINE_FILE, WORKER_FILE, worker_pod_name
+from torpor_protocol.pods import ENGINE_FILE, WORKER_FILE, EngineKeys, worker_pod_name
+from torpor_protocol.rpc import RankKeys
 from torpor_protocol.transport.derive import curve_keys, derive
 
 SUPPORT = Path(__file__).parent
@@ -49,14 +51,19 @@ class WorkerPods:
         for worker in range(self.workers):
             own = curve_keys(derive(MASTER, UID, f"worker/{REPLICA}/{worker}"))
             publics.append(own.public)
-            keys = {"public": own.public, "secret": own.secret, "server": engine.public}
+            keys = RankKeys(own.public, own.secret, engine.public)
             self._write(self.keys_of(worker) / WORKER_FILE, keys)
-        keys = {"public": engine.public, "secret": engine.secret, "workers": publics}
-        self._write(self.folder / "engine" / ENGINE_FILE, keys)
+        self.secret = engine.secret
+        keys_of_engine = EngineKeys(engine.public, engine.secret, publics)
+        self._write(self.engine_keys / ENGINE_FILE, keys_of_engine)
 
-    def _write(self, path: Path, keys: dict[str, object]) -> None:
+    def _write(self, path: Path, keys: RankKeys | EngineKeys) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(keys))
+        path.write_bytes(msgspec.json.encode(keys))
+
+    @property
+    def engine_keys(self) -> Path:
+        return self.folder / "engine"
 
     def keys_of(self, worker: int) -> Path:
         return self.folder / f"worker-{worker}"
@@ -68,7 +75,7 @@ class WorkerPods:
         config = engine_config(
             tensor=self.workers, worker_class="fake_worker:FakeWorker", executor="kubernetes"
         )
-        place = Place(UID, REPLICA, REVISION, NAME, str(self.folder / "engine"), self.wire)
+        place = Place(UID, REPLICA, REVISION, NAME, str(self.engine_keys), self.wire)
         made = KubernetesExecutor(
             config, ExecutorHooks(run_dir=self.folder, while_waiting=while_waiting, place=place)
         )

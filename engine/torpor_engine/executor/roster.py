@@ -39,6 +39,7 @@ class Roster:
     def __init__(self, world_size: int) -> None:
         self._world_size = world_size
         self._supervisors: dict[bytes, Seen] = {}
+        self._holders: frozenset[bytes] = frozenset()
         self.end()
 
     def begin(self, group: bytes, holders: Iterable[bytes] = ()) -> None:
@@ -56,7 +57,7 @@ class Roster:
         self._states: dict[int, str] = {}
         self._progress: dict[int, rpc.Progress] = {}
         self._loss: GroupLost | None = None
-        self._holders: frozenset[bytes] = frozenset()
+        self._holders = frozenset()
 
     @property
     def devices(self) -> int:
