@@ -7,13 +7,13 @@ import json
 from collections.abc import Iterable
 
 from torpor_operator import names
-from torpor_protocol.transport.derive import curve_keys, derive
+from torpor_protocol.transport.derive import bearer_token, curve_keys, derive
 from torpor_protocol.transport.keys import CurveKeys
 
 
 def admin_token(master: bytes, uid: str) -> str:
     """Bearer token of the admin ports of a deployment's engines."""
-    return base64.urlsafe_b64encode(derive(master, uid, "admin")).rstrip(b"=").decode("ascii")
+    return bearer_token(derive(master, uid, "admin"))
 
 
 def engine_keys(master: bytes, uid: str, replica: int) -> CurveKeys:
