@@ -1,0 +1,193 @@
+"""One replica as its pods and its engine tell it: the state in which it is, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, cast, get_args
+
+from torpor_operator.model import EngineView, Observed, PodView
+from torpor_operator.reasons import BLOCKING, FAULTS, REASONS, TELLING_EXITS, engine_reason
+from torpor_operator.words import fit
+from torpor_protocol.api import ReplicaState
+
+# An engine that started longer ago than this and does not answer once is taken to be as it was.
+_YOUNG_SECONDS: Final = 15.0
+_STATES: Final = frozenset(get_args(ReplicaState))
+_BY_LIFECYCLE: Final[dict[str, ReplicaState]] = {
+    "Awake": "Awake",
+    "Draining": "Draining",
+    "Sleeping": "Sleeping",
+    "Asleep": "Asleep",
+    "Waking": "Waking",
+    "Recovering": "Forming",
+    "Failed": "Failed",
+}
+_LOADED: Final = frozenset({"Awake", "Draining", "Sleeping", "Asleep", "Waking"})
+_STEADY: Final = frozenset({"Awake", "Asleep"})
+
+
+@dataclass(frozen=True)
+class Replica:
+    """``told``: the engine's own state, empty while it does not answer. ``reason``: from the
+    closed list, empty when nothing is to be said; ``message`` belongs to it."""
+
+    index: int
+    engine: PodView | None = None
+    workers: Mapping[int, PodView] = field(default_factory=dict)
+    state: ReplicaState = "Pending"
+    reason: str = ""
+    message: str = ""
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def pods(self) -> list[PodView]:
+        return [*([self.engine] if self.engine else []), *self.workers.values()]
+
+    @property
+    def lifecycle(self) -> str:
+        return str(self.told.get("lifecycle", ""))
+
+    @property
+    def recovering(self) -> bool:
+        return self.lifecycle == "Recovering"
+
+    @property
+    def awake(self) -> bool:
+        """It holds its model and takes requests, or does so again when its group has formed."""
+        return self.state == "Awake" or self.recovering
+
+    @property
+    def loaded(self) -> bool:
+        return self.state in _LOADED
+
+    @property
+    def steady(self) -> bool:
+        return self.state in _STEADY
+
+    @property
+    def blocked(self) -> bool:
+        return self.state == "Failed" or (not self.loaded and self.reason in BLOCKING)
+
+    @property
+    def faulty(self) -> bool:
+        """Something broke, as opposed to not having started yet."""
+        return self.state == "Failed" or (not self.steady and self.reason in FAULTS)
+
+    @property
+    def leaving(self) -> bool:
+        return all(pod.deleting for pod in self.pods)
+
+    @property
+    def ready(self) -> bool:
+        """Whether its engine is in the client Service."""
+        return self.engine is not None and self.engine.ready
+
+    @property
+    def woken_by_request(self) -> bool:
+        return self.told.get("woken_by") == "request"
+
+    def stale(self, revision: str) -> bool:
+        """Whether a pod of it is of another revision."""
+        return any(pod.revision != revision for pod in self.pods)
+
+
+def view_replicas(observed: Observed, workers: int) -> dict[int, Replica]:
+    """Every replica that has a pod, by index. ``workers``: wanted worker pods of each."""
+    previous = {
+        entry["index"]: entry
+        for entry in (observed.resource.get("status") or {}).get("replicaStatuses") or []
+    }
+    found: dict[int, Replica] = {}
+    for pod in observed.pods:
+        if pod.replica < 0:
+            continue
+        known = found.get(pod.replica, Replica(pod.replica))
+        if pod.role == "engine":
+            found[pod.replica] = replace(known, engine=pod)
+        else:
+            found[pod.replica] = replace(known, workers={**known.workers, pod.worker: pod})
+    return {
+        index: _judged(bare, observed.engines.get(index), previous.get(index, {}), workers)
+        for index, bare in sorted(found.items())
+    }
+
+
+def _judged(
+    bare: Replica, view: EngineView | None, previous: Mapping[str, Any], workers: int
+) -> Replica:
+    told: Mapping[str, Any] = (view.state if view else None) or {}
+    engine = bare.engine
+    if engine is None or engine.deleting:
+        words = "is ending" if engine else "does not exist"
+        return replace(bare, message=f"The engine pod of replica {bare.index} {words}.")
+    if engine.reason and not _has_moved_on(engine, told):
+        state: ReplicaState = "Failed" if engine.exit_code >= 0 else "Pending"
+        return replace(bare, state=state, reason=engine.reason, message=fit(engine.message))
+    if engine.phase != "Running":
+        return replace(bare, message=engine.message)
+    if not told:
+        return _unanswered(bare, engine, view, previous)
+    return _answered(replace(bare, told=told), workers)
+
+
+def _has_moved_on(engine: PodView, told: Mapping[str, Any]) -> bool:
+    """A reason from the engine's last end is over as soon as it gets further than a start."""
+    if engine.exit_code not in TELLING_EXITS or engine.phase != "Running" or not told:
+        return False
+    return told.get("lifecycle") != "Starting" or bool(told.get("group") or told.get("load"))
+
+
+def _unanswered(
+    bare: Replica, engine: PodView, view: EngineView | None, previous: Mapping[str, Any]
+) -> Replica:
+    """One lost answer changes nothing, unless the engine has only just started."""
+    last = previous.get("state", "Pending")
+    now = view.at if view else 0.0
+    if view and now - engine.started_at >= _YOUNG_SECONDS and last in _STATES:
+        reason, message = previous.get("reason") or "", previous.get("message", "")
+        return replace(bare, state=cast(ReplicaState, last), reason=reason, message=message)
+    return replace(bare, message=f"The engine of replica {bare.index} does not answer yet.")
+
+
+def _answered(replica: Replica, workers: int) -> Replica:
+    told, lifecycle = replica.told, replica.lifecycle
+    message = fit(str(told.get("message") or ""))
+    reason = str(told.get("reason") or "")
+    if lifecycle == "Starting":
+        state: ReplicaState = "Loading" if told.get("load") else "Forming"
+        reason, message = _starting(replica, state, workers)
+        return replace(replica, state=state, reason=reason, message=message)
+    state = _BY_LIFECYCLE.get(lifecycle, "Pending")
+    if replica.recovering:
+        loss = told.get("last_loss") or {}
+        reason = engine_reason(reason or loss.get("reason", ""), message, "RankLost")
+        message = message or fit(loss.get("message", ""))
+        blocking = _worker_trouble(replica)
+        if blocking is not None:
+            reason, message = blocking.reason, fit(blocking.message)
+    elif lifecycle == "Failed":
+        reason = engine_reason(reason, message, "CrashLoop")
+    elif state in _STEADY:
+        reason = reason if reason in REASONS else ""
+    else:
+        reason = state  # Draining, Sleeping and Waking are reasons too
+    return replace(replica, state=state, reason=reason, message=message)
+
+
+def _starting(replica: Replica, state: ReplicaState, workers: int) -> tuple[str, str]:
+    trouble = _worker_trouble(replica)
+    if trouble is not None:
+        return trouble.reason, fit(trouble.message)
+    if state == "Loading":
+        return "WeightsLoading", f"Replica {replica.index} loads its weights."
+    running = sum(pod.phase == "Running" and not pod.deleting for pod in replica.workers.values())
+    waiting = fit(str(replica.told.get("waiting_for") or ""))
+    told = f"Replica {replica.index} forms its group; {running} of {workers} worker pods run."
+    return "GroupForming", f"{told} {waiting}".strip()
+
+
+def _worker_trouble(replica: Replica) -> PodView | None:
+    """The first worker pod with something wrong."""
+    troubled = (replica.workers[index] for index in sorted(replica.workers))
+    return next((pod for pod in troubled if pod.reason), None)

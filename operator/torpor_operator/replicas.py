@@ -1,0 +1,127 @@
+"""Which replicas there shall be, which of them awake, and which one on call.
+
+Decided anew from what is there at each look, so the order of preference is made to be stable: what
+a decision brings about (falling asleep, ending) does not change the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from torpor_operator.deployment import Deployment
+from torpor_operator.model import EngineCall
+from torpor_operator.replica_view import Replica
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Indices. ``awake`` and ``standby``: the members, existing or to be created; ``surplus``: to
+    be ended; ``on_call``: the sleeping member that answers requests, None when one is awake."""
+
+    awake: tuple[int, ...] = ()
+    standby: tuple[int, ...] = ()
+    surplus: tuple[int, ...] = ()
+    on_call: int | None = None
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        return tuple(sorted((*self.awake, *self.standby)))
+
+
+def choose_roles(deployment: Deployment, replicas: Mapping[int, Replica]) -> Roles:
+    """Awake ones stay awake, sleeping ones are woken before others are waited for, and new ones
+    are made only when too few are left; the rest goes to sleep or ends."""
+    wanted, standby = deployment.wanted, deployment.spec.standby
+    order = sorted(replicas.values(), key=lambda replica: (_rank(replica), replica.index))
+    present = [replica.index for replica in order]
+    fresh = _free(replicas)
+    awake = present[:wanted]
+    awake += [next(fresh) for _ in range(wanted - len(awake))]
+    asleep = present[wanted : wanted + standby.max_replicas]
+    asleep += [next(fresh) for _ in range(standby.min_replicas - len(asleep))]
+    return Roles(
+        awake=tuple(sorted(awake)),
+        standby=tuple(sorted(asleep)),
+        surplus=tuple(sorted(present[wanted + standby.max_replicas :])),
+        on_call=_on_call(replicas, awake, asleep),
+    )
+
+
+def engine_calls(
+    deployment: Deployment, replicas: Mapping[int, Replica], roles: Roles
+) -> list[EngineCall]:
+    """What the engines have to be told, ``on_call`` first: before a replica sleeps it has to be
+    known whether it leaves the Service."""
+    calls: list[EngineCall] = []
+    for index in roles.members:
+        replica = replicas.get(index)
+        if replica is None or not replica.told or replica.engine is None:
+            continue
+        ip = replica.engine.ip
+        wanted = index in roles.awake or index == roles.on_call
+        if bool(replica.told.get("on_call", True)) != wanted:
+            calls.append(EngineCall(index, ip, "on_call", value=wanted))
+        if index in roles.awake and _needs_wake(replica):
+            calls.append(EngineCall(index, ip, "wake"))
+        if index in roles.standby and replica.state == "Awake" and not replica.woken_by_request:
+            calls.append(EngineCall(index, ip, "sleep", level=deployment.spec.standby.level))
+    return calls
+
+
+def next_to_replace(
+    deployment: Deployment, replicas: Mapping[int, Replica], roles: Roles
+) -> frozenset[int]:
+    """Members of another revision whose pods may go now: those that serve nobody at once, the
+    others one at a time and only while every other member is well. Sleeping ones come first."""
+    members = [replicas[index] for index in roles.members if index in replicas]
+    stale = [replica for replica in members if replica.stale(deployment.revision)]
+    useless = [replica.index for replica in stale if not replica.loaded and not replica.recovering]
+    well = [replica for replica in members if replica.steady]
+    if useless or not stale or len(well) < len(roles.members):
+        return frozenset(useless)
+    order = sorted(stale, key=lambda replica: (replica.state != "Asleep", replica.index))
+    return frozenset({order[0].index})
+
+
+def _rank(replica: Replica) -> int:
+    """How much a replica is worth keeping awake; the smaller the more."""
+    if replica.leaving:
+        return 4
+    if replica.awake or replica.state == "Waking":
+        return 0
+    if replica.loaded:
+        return 1
+    return 3 if replica.blocked else 2
+
+
+def _free(replicas: Mapping[int, Replica]) -> Iterator[int]:
+    index = 0
+    while True:
+        if index not in replicas:
+            yield index
+        index += 1
+
+
+def _on_call(
+    replicas: Mapping[int, Replica], awake: list[int], asleep: list[int]
+) -> int | None:
+    """Nobody while a wanted one is awake, wakes or may be woken; else the one that a request has
+    woken, else the lowest that sleeps, else the lowest on its way there."""
+    if any(replicas[index].awake or replicas[index].loaded for index in awake if index in replicas):
+        return None
+    there = [replicas[index] for index in sorted(asleep) if index in replicas]
+    there = [replica for replica in there if replica.loaded or replica.recovering]
+    preferred = sorted(there, key=lambda replica: (_call_rank(replica), replica.index))
+    return preferred[0].index if preferred else None
+
+
+def _call_rank(replica: Replica) -> int:
+    if replica.woken_by_request and replica.state != "Asleep":
+        return 0
+    return 1 if replica.state == "Asleep" else 2
+
+
+def _needs_wake(replica: Replica) -> bool:
+    """Asleep; or awake only as long as requests come, which a call makes lasting."""
+    return replica.state == "Asleep" or (replica.state == "Awake" and replica.woken_by_request)
