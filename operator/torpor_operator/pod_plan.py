@@ -41,7 +41,7 @@ def plan_pods(
     delete = [
         ref
         for pod in sorted(observed.pods, key=lambda pod: pod.name)
-        if (ref := _away(pod, pod.name in wanted, deployment, replicas, replacing, now))
+        if (ref := _away(pod, pod.name in wanted, deployment, replicas, roles, replacing, now))
     ]
     missing = [name for name in wanted if name not in there]
     # Pods must not mount keys that somebody else has put into a Secret of that name.
@@ -72,6 +72,7 @@ def _away(
     wanted: bool,
     deployment: Deployment,
     replicas: Mapping[int, Replica],
+    roles: Roles,
     replacing: frozenset[int],
     now: float,
 ) -> PodRef | None:
@@ -83,16 +84,16 @@ def _away(
     old = pod.revision != deployment.revision
     if wanted and not (old and pod.replica in replacing):
         return None
-    if pod.role == "worker" and _engine_lingers(pod, wanted, deployment, replicas):
+    if pod.role == names.WORKER and _engine_lingers(pod.replica, deployment, replicas, roles):
         return None
     return PodRef(pod.name, pod.uid)
 
 
 def _engine_lingers(
-    pod: PodView, wanted: bool, deployment: Deployment, replicas: Mapping[int, Replica]
+    index: int, deployment: Deployment, replicas: Mapping[int, Replica], roles: Roles
 ) -> bool:
-    """An engine that is to end with this worker is not gone yet: it may have requests to finish."""
-    replica = replicas.get(pod.replica)
-    if replica is None or replica.engine is None or replica.engine.phase in _ENDED:
+    """The replica's engine is to end too but is not gone yet: it may have requests to finish."""
+    engine = replicas[index].engine if index in replicas else None
+    if engine is None or engine.phase in _ENDED:
         return False
-    return not wanted or replica.engine.revision != deployment.revision
+    return index not in roles.members or engine.revision != deployment.revision

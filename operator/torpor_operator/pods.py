@@ -19,7 +19,9 @@ def view_pod(pod: Manifest, warning: tuple[str, str] | None = None) -> PodView:
     A pod with labels that make no sense gets replica -1, which nobody wants."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
-    role = cast(Role, names.WORKER if labels.get(names.LABEL_ROLE) == names.WORKER else names.ENGINE)
+    role = cast(
+        Role, names.WORKER if labels.get(names.LABEL_ROLE) == names.WORKER else names.ENGINE
+    )
     container = container_status(pod, role)
     deleting = metadata.get("deletionTimestamp") is not None
     found = Trouble() if deleting else trouble_of(pod, container, warning)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast, get_args
 
+from torpor_operator import names
+from torpor_operator.deployment import Deployment
 from torpor_operator.model import EngineView, Observed, PodView
 from torpor_operator.reasons import BLOCKING, FAULTS, REASONS, TELLING_EXITS, engine_reason
 from torpor_operator.words import fit
@@ -92,35 +94,44 @@ class Replica:
         return any(pod.revision != revision for pod in self.pods)
 
 
-def view_replicas(observed: Observed, workers: int) -> dict[int, Replica]:
-    """Every replica that has a pod, by index. ``workers``: wanted worker pods of each."""
+def view_replicas(deployment: Deployment, observed: Observed) -> dict[int, Replica]:
+    """Every replica that has a pod with a name of ours, by index."""
     previous = {
         entry["index"]: entry
         for entry in (observed.resource.get("status") or {}).get("replicaStatuses") or []
     }
     found: dict[int, Replica] = {}
     for pod in observed.pods:
-        if pod.replica < 0:
+        if pod.name != _name(deployment, pod):
             continue
         known = found.get(pod.replica, Replica(pod.replica))
-        if pod.role == "engine":
+        if pod.role == names.ENGINE:
             found[pod.replica] = replace(known, engine=pod)
         else:
             found[pod.replica] = replace(known, workers={**known.workers, pod.worker: pod})
     return {
-        index: _judged(bare, observed.engines.get(index), previous.get(index, {}), workers)
+        index: _judged(deployment, bare, observed.engines.get(index), previous.get(index, {}))
         for index, bare in sorted(found.items())
     }
 
 
+def _name(deployment: Deployment, pod: PodView) -> str:
+    """What a pod with its labels is called."""
+    if pod.role == names.ENGINE:
+        return names.engine_pod(deployment.name, pod.replica)
+    return names.worker_pod(deployment.name, pod.replica, pod.worker)
+
+
 def _judged(
-    bare: Replica, view: EngineView | None, previous: Mapping[str, Any], workers: int
+    deployment: Deployment, bare: Replica, view: EngineView | None, previous: Mapping[str, Any]
 ) -> Replica:
     told: Mapping[str, Any] = (view.state if view else None) or {}
     engine = bare.engine
     if engine is None or engine.deleting:
+        reason = _why_gone(deployment, bare, previous)
         words = "is ending" if engine else "does not exist"
-        return replace(bare, message=f"The engine pod of replica {bare.index} {words}.")
+        message = f"The engine pod of replica {bare.index} {words}."
+        return replace(bare, reason=reason, message=message)
     if engine.reason and not _has_moved_on(engine, told):
         state: ReplicaState = "Failed" if engine.exit_code >= 0 else "Pending"
         return replace(bare, state=state, reason=engine.reason, message=fit(engine.message))
@@ -128,7 +139,15 @@ def _judged(
         return replace(bare, message=engine.message)
     if not told:
         return _unanswered(bare, engine, view, previous)
-    return _answered(replace(bare, told=told), workers)
+    return _answered(replace(bare, told=told), deployment.workers)
+
+
+def _why_gone(deployment: Deployment, bare: Replica, previous: Mapping[str, Any]) -> str:
+    """Taken away for a new revision, lost after it had worked, or not there yet."""
+    if bare.stale(deployment.revision):
+        return "RollingOut"
+    lost = previous.get("state") in _LOADED or previous.get("reason") == "PodLost"
+    return "PodLost" if lost else ""
 
 
 def _has_moved_on(engine: PodView, told: Mapping[str, Any]) -> bool:

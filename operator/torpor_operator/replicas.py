@@ -103,9 +103,7 @@ def _free(replicas: Mapping[int, Replica]) -> Iterator[int]:
         index += 1
 
 
-def _on_call(
-    replicas: Mapping[int, Replica], awake: list[int], asleep: list[int]
-) -> int | None:
+def _on_call(replicas: Mapping[int, Replica], awake: list[int], asleep: list[int]) -> int | None:
     """Nobody while a wanted one is awake, wakes or may be woken; else the one that a request has
     woken, else the lowest that sleeps, else the lowest on its way there."""
     if any(replicas[index].awake or replicas[index].loaded for index in awake if index in replicas):

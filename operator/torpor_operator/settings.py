@@ -56,7 +56,9 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
 def _required(environ: Mapping[str, str], name: str) -> str:
     value = environ.get(name, "")
     if not value:
-        raise ConfigError(f"{name} is not set.", "Install the operator by its chart, which sets it.")
+        raise ConfigError(
+            f"{name} is not set.", "Install the operator by its chart, which sets it."
+        )
     return value
 
 
@@ -70,7 +72,9 @@ def _master_key(path: Path) -> bytes:
     try:
         key = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"The master key {path} cannot be read: {error.strerror}.", fix) from error
+        raise ConfigError(
+            f"The master key {path} cannot be read: {error.strerror}.", fix
+        ) from error
     if len(key) != MASTER_KEY_BYTES:
         raise ConfigError(f"The master key {path} has {len(key)} bytes.", fix)
     return key
