@@ -97,7 +97,7 @@ def revision_of(spec: InferenceDeploymentSpec) -> str:
     given: dict[str, Any] = spec.model_dump(
         mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
     )
-    shaping = {name: given[name] for name in _SHAPING if name in given}
+    shaping: dict[str, Any] = {name: given[name] for name in _SHAPING if name in given}
     level = given.get("standby", {}).get("level")
     if level is not None:
         shaping["standby"] = {"level": level}

@@ -1,4 +1,4 @@
-"""Everything secret of a deployment, derived from the master key: nothing is stored or read back."""
+"""Everything secret of a deployment, derived from the master key; nothing is read back."""
 
 from __future__ import annotations
 

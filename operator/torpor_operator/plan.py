@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from torpor_operator.children_plan import plan_children
+from torpor_operator.children_plan import ChildrenPlan, plan_children
 from torpor_operator.deployment import Deployment, read_deployment
-from torpor_operator.model import Observed, Plan
-from torpor_operator.pod_plan import plan_pods
+from torpor_operator.model import Observed, Plan, child_key
+from torpor_operator.pod_plan import PodPlan, plan_pods
 from torpor_operator.progress import load_progress
 from torpor_operator.replica_view import view_replicas
 from torpor_operator.replicas import Roles, choose_roles, engine_calls, next_to_replace
@@ -72,7 +72,7 @@ def _carry_on(deployment: Deployment, observed: Observed, settings: Settings, no
         now=now,
     )
     status = status_of(situation)
-    acts = bool(children.apply or pods.create or pods.delete or calls)
+    acts = bool(pods.delete or calls) or _makes_something(observed, children, pods)
     return Plan(
         apply=children.apply,
         create=pods.create,
@@ -82,6 +82,13 @@ def _carry_on(deployment: Deployment, observed: Observed, settings: Settings, no
         requeue_after=_next_look(situation, roles, acts),
         events=tuple(events_of(situation.previous, status)),
     )
+
+
+def _makes_something(observed: Observed, children: ChildrenPlan, pods: PodPlan) -> bool:
+    """Apart from what the API server has refused, which is tried again after longer pauses."""
+    made = (*children.apply, *pods.create)
+    keys = {child_key(manifest["kind"], manifest["metadata"]["name"]) for manifest in made}
+    return bool(keys - set(observed.refused))
 
 
 def _next_look(situation: Situation, roles: Roles, acts: bool) -> float | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from torpor_operator import names
-from torpor_operator.model import Manifest
+from torpor_operator.model import Manifest, Role
 from torpor_operator.reasons import TELLING_EXITS, exit_reason
 from torpor_operator.words import last_words, pull_cause, sentence
 
@@ -34,6 +34,11 @@ class Trouble:
 
     reason: str = ""
     message: str = ""
+
+
+def role_of(pod: Manifest) -> Role:
+    labels = pod["metadata"].get("labels") or {}
+    return "worker" if labels.get(names.LABEL_ROLE) == names.WORKER else "engine"
 
 
 def trouble_of(
@@ -64,9 +69,9 @@ def _gone(pod: Manifest, status: Manifest) -> Trouble:
 
 
 def _unscheduled(pod: Manifest, status: Manifest) -> Trouble:
-    scheduled = next(
-        (each for each in status.get("conditions") or [] if each.get("type") == "PodScheduled"), {}
-    )
+    conditions: list[Manifest] = status.get("conditions") or []
+    none: Manifest = {}
+    scheduled = next((each for each in conditions if each.get("type") == "PodScheduled"), none)
     if scheduled.get("status") != "False":
         return Trouble()
     words = sentence(scheduled.get("message") or "")
@@ -123,7 +128,7 @@ def _pull(pod: Manifest, message: str) -> Trouble:
         kind = "ModelAccessDenied" if "denied" in cause else "ModelNotFound"
         fix = "Push it, or correct spec.model.source."
         return Trouble(kind, f"The model's image {model} cannot be pulled{cause}. {fix}")
-    fix = f"Push it, or correct spec.{_role(pod)}.image."
+    fix = f"Push it, or correct spec.{role_of(pod)}.image."
     return Trouble("ImagePullFailed", f"The image {image} cannot be pulled{cause}. {fix}")
 
 
@@ -146,14 +151,9 @@ def _ended(pod: Manifest, ended: dict[str, Any]) -> Trouble:
     name, code = pod["metadata"]["name"], ended.get("exitCode", -1)
     words = last_words(ended.get("message") or "")
     if ended.get("reason") == "OOMKilled":
-        fix = f"Raise the memory limit in spec.{_role(pod)}.resources."
+        fix = f"Raise the memory limit in spec.{role_of(pod)}.resources."
         return Trouble("OutOfMemory", f"The container of {name} used up its memory limit. {fix}")
     if not words:
         words = "It restarts; its log tells more." if code else "It ended without being asked to."
     told = f"The container of {name} ended with status {code}. {words}"
     return Trouble(exit_reason(code, words), told)
-
-
-def _role(pod: Manifest) -> str:
-    labels = pod["metadata"].get("labels") or {}
-    return names.WORKER if labels.get(names.LABEL_ROLE) == names.WORKER else names.ENGINE

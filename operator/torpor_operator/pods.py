@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from torpor_operator import names
-from torpor_operator.model import Manifest, Phase, PodView, Role
-from torpor_operator.pod_troubles import Trouble, trouble_of
+from torpor_operator.model import Manifest, Phase, PodView
+from torpor_operator.pod_troubles import Trouble, role_of, trouble_of
 
 _ENGINE_INDEX = -1
 
@@ -19,9 +19,7 @@ def view_pod(pod: Manifest, warning: tuple[str, str] | None = None) -> PodView:
     A pod with labels that make no sense gets replica -1, which nobody wants."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
-    role = cast(
-        Role, names.WORKER if labels.get(names.LABEL_ROLE) == names.WORKER else names.ENGINE
-    )
+    role = role_of(pod)
     container = container_status(pod, role)
     deleting = metadata.get("deletionTimestamp") is not None
     found = Trouble() if deleting else trouble_of(pod, container, warning)

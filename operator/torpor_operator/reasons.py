@@ -8,7 +8,7 @@ from torpor_protocol.api import Reason
 
 REASONS: Final[frozenset[str]] = frozenset(get_args(get_args(Reason)[0]))
 
-# Something broke that had worked, or is broken until somebody acts; the others are steps of a start.
+# Something broke; the other reasons are steps of a start, or what it waits for.
 FAULTS: Final = frozenset(
     {
         "OutOfMemory",

@@ -76,12 +76,21 @@ def next_to_replace(
     others one at a time and only while every other member is well. Sleeping ones come first."""
     members = [replicas[index] for index in roles.members if index in replicas]
     stale = [replica for replica in members if replica.stale(deployment.revision)]
-    useless = [replica.index for replica in stale if not replica.loaded and not replica.recovering]
+    useless = [replica.index for replica in stale if not _worth_waiting_for(deployment, replica)]
     well = [replica for replica in members if replica.steady]
     if useless or not stale or len(well) < len(roles.members):
         return frozenset(useless)
     order = sorted(stale, key=lambda replica: (replica.state != "Asleep", replica.index))
     return frozenset({order[0].index})
+
+
+def _worth_waiting_for(deployment: Deployment, replica: Replica) -> bool:
+    """It serves, sleeps, or recovers by itself: pods made anew are of the new revision, so only
+    a group that has lost none can form again."""
+    whole = len(replica.workers) == deployment.workers
+    alike = len({pod.revision for pod in replica.pods}) == 1
+    heals = replica.recovering and whole and alike and not replica.blocked
+    return replica.loaded or heals
 
 
 def _rank(replica: Replica) -> int:

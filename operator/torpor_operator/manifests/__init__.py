@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torpor_operator.manifests.budget import disruption_budget
 from torpor_operator.manifests.drift import differs, fingerprint
-from torpor_operator.manifests.policies import network_policies
 from torpor_operator.manifests.pods import engine_pod, worker_pod
+from torpor_operator.manifests.policies import network_policies
 from torpor_operator.manifests.secret import keys_secret
 from torpor_operator.manifests.services import services
 
