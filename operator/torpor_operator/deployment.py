@@ -98,8 +98,5 @@ def revision_of(spec: InferenceDeploymentSpec) -> str:
         mode="json", by_alias=True, exclude_none=True, exclude_defaults=True
     )
     shaping: dict[str, Any] = {name: given[name] for name in _SHAPING if name in given}
-    level = given.get("standby", {}).get("level")
-    if level is not None:
-        shaping["standby"] = {"level": level}
     text = json.dumps({"v": 1, **shaping}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_REVISION_DIGITS]

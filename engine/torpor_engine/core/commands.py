@@ -51,6 +51,7 @@ class Commands:
         self._held: deque[AddRequest] = deque()
         self._draining_since = 0.0
         self._last_activity = time.monotonic()
+        self._level = core.config.wake.level
 
     # Requests
 
@@ -109,7 +110,7 @@ class Commands:
         if status.lifecycle != "Awake" or scheduler.has_unfinished():
             return
         if time.monotonic() - self._last_activity > idle:
-            self.queue.append(SleepCommand(NO_CALL, level=self._core.config.wake.level))
+            self.queue.append(SleepCommand(NO_CALL, level=self._level))
 
     def _carry_out(self, scheduler: Scheduler, command: Command) -> bool:
         """Whether the command is done (and answered)."""
@@ -152,6 +153,8 @@ class Commands:
         if step == "sleep":
             if command.mode == "abort":
                 core.publisher.finished(scheduler.abort_all("abort"))
+            # Whoever puts it to sleep knows the level that is wanted now; it sleeps so by itself too.
+            self._level = command.level
             reports = self._fall_asleep(scheduler, command.level)
         self._reply(command, memory=reports)
         if self._held and core.config.wake.on_request:

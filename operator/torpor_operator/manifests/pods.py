@@ -105,7 +105,8 @@ def _environment(deployment: Deployment, replica: int, model: ModelMount) -> lis
 def _as_given(deployment: Deployment) -> str:
     """The resource for the engine's own reading, without what scaling changes."""
     spec = deployment.spec.to_wire()
-    spec.pop("replicas", None)
+    for name in ("replicas", "standby", "autoscaling", "rollout"):
+        spec.pop(name, None)
     named = {key: getattr(deployment, key) for key in ("name", "namespace", "uid")}
     whole = {"apiVersion": API_VERSION, "kind": KIND, "metadata": named, "spec": spec}
     return json.dumps(whole, sort_keys=True, separators=(",", ":"))
