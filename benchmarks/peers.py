@@ -121,10 +121,12 @@ def install(peer: Peer) -> None:
 
 def _uv(peer: Peer, *arguments: str) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "run_uv.py"), *arguments]
+    cores = str(len(os.sched_getaffinity(0)))
     done = subprocess.run(
         ["nice", "-n", str(peer.nice), *command],
         stdout=sys.stderr,
-        env={**os.environ, "UV_HTTP_TIMEOUT": os.environ.get("UV_HTTP_TIMEOUT", "300")},
+        # Without the second, a build starts a compiler for every file at once.
+        env={"UV_HTTP_TIMEOUT": "300", "CMAKE_BUILD_PARALLEL_LEVEL": cores, **os.environ},
         check=False,
     )
     if done.returncode:
