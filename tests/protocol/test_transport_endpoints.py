@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
 from torpor_protocol.errors import ConfigError, PortError, TorporError
+from torpor_protocol.limits import MAX_REFUSED_FRAMES
 from torpor_protocol.transport import (
     CurveClient,
     CurveKeys,
@@ -121,3 +123,20 @@ def test_a_secret_key_is_not_printed() -> None:
         assert KEYS.secret not in f"{holder!r} {holder}"
     assert KEYS.public in repr(KEYS)
     assert CurveKeys.generate() != CurveKeys.generate()
+
+
+def test_a_bad_peer_is_cut_off_also_where_all_interfaces_are_open() -> None:
+    router = Router(SERVERS["curve"])
+    own = CurveKeys.generate()
+    router.admit(b"pod-0", own.public)
+    port = router.bind("tcp://0.0.0.0:0", all_interfaces=True).rpartition(":")[2]
+    dealer = Dealer.connect(f"tcp://127.0.0.1:{port}", b"pod-0", CurveClient(own, KEYS.public))
+    for _ in range(MAX_REFUSED_FRAMES + 1):
+        dealer.socket.send_multipart([b"no header", b""])
+    deadline = time.monotonic() + 20.0
+    while not router.disconnects:
+        assert router.receive(20) == []
+        assert time.monotonic() < deadline, router.rejected
+    assert router.rejected["bad_header"] == MAX_REFUSED_FRAMES + 1
+    dealer.close()
+    router.close()
