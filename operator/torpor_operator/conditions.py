@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from torpor_operator.model import child_key
-from torpor_operator.replica_view import Replica
+from torpor_operator.replica_view import Replica, loss_of
 from torpor_operator.situation import Situation
 from torpor_operator.words import fit, sentence
 
@@ -163,7 +163,8 @@ def _last_loss(members: list[Replica]) -> str:
     loss, replica = max(losses, key=lambda pair: pair[0].get("time", 0.0))
     seconds = loss.get("recover_seconds", -1.0)
     after = f" after {seconds:.1f} s" if seconds >= 0 else ""
-    cause = f"{loss.get('reason')}: {sentence(str(loss.get('message') or ''))}"
+    reason, message = loss_of(replica)
+    cause = f"{reason}: {sentence(message)}"
     return fit(f"Replica {replica.index} lost its group and formed it anew{after}. {cause}")
 
 

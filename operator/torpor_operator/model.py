@@ -34,8 +34,9 @@ class PodView:
 
     ``worker`` is -1 for the engine. ``reason``: one of the condition reasons while something is
     wrong with it or it waits for something, else empty; ``message`` the sentence about it.
-    ``exit_code``: of the main container's last end, -1 when it never ended. Times are unix
-    seconds, 0.0 for none: ``ends_at`` is when a deletion should be over, its grace included."""
+    ``exit_code``: of the main container's last end, -1 when it never ended; ``out_of_memory``:
+    that end was a kill for memory. Times are unix seconds, 0.0 for none: ``started_at`` is that of
+    the container, ``ends_at`` when a deletion should be over, its grace included."""
 
     name: str
     uid: str
@@ -52,6 +53,7 @@ class PodView:
     message: str = ""
     restarts: int = 0
     exit_code: int = -1
+    out_of_memory: bool = False
     created_at: float = 0.0
     started_at: float = 0.0
     ends_at: float = 0.0

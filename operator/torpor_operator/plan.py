@@ -19,7 +19,8 @@ from torpor_operator.replica_view import view_replicas
 from torpor_operator.replicas import Roles, choose_roles, engine_calls, next_to_replace
 from torpor_operator.settings import Settings
 from torpor_operator.situation import Situation
-from torpor_operator.status import events_of, refused_status, status_of
+from torpor_operator.status import refused_status, status_of
+from torpor_operator.transitions import events_of
 from torpor_protocol.errors import ConfigError
 
 MOVING_SECONDS: Final = 1.0  # until the next look while something changes
@@ -44,7 +45,7 @@ def _refuse(observed: Observed, error: ConfigError, now: float) -> Plan:
     generation = observed.resource["metadata"].get("generation", 0)
     status = refused_status(previous, generation, str(error), now)
     after = SETTLED_SECONDS if observed.pods else None
-    return Plan(status=status, requeue_after=after, events=tuple(events_of(previous, status)))
+    return Plan(status=status, requeue_after=after, events=events_of(previous, status))
 
 
 def _carry_on(deployment: Deployment, observed: Observed, settings: Settings, now: float) -> Plan:
@@ -80,7 +81,7 @@ def _carry_on(deployment: Deployment, observed: Observed, settings: Settings, no
         calls=tuple(calls),
         status=status,
         requeue_after=_next_look(situation, roles, acts),
-        events=tuple(events_of(situation.previous, status)),
+        events=events_of(situation.previous, status),
     )
 
 

@@ -24,6 +24,7 @@ _PULL_REASONS: Final = frozenset(
         "SignatureValidationFailed",
     }
 )
+OOM_KILLED: Final = "OOMKilled"
 _MOUNT_WARNINGS: Final = frozenset({"FailedMount", "FailedAttachVolume", "FailedMapVolume"})
 _MODEL_VOLUME: Final = "torpor-model"
 
@@ -56,7 +57,7 @@ def trouble_of(
         return _waiting(pod, container, state["waiting"], warning)
     if state.get("terminated"):
         return _ended(pod, state["terminated"])
-    if state.get("running"):
+    if state.get("running") is not None:
         return _running(pod, container)
     return _mounting(warning)
 
@@ -150,7 +151,7 @@ def _running(pod: Manifest, container: dict[str, Any]) -> Trouble:
 def _ended(pod: Manifest, ended: dict[str, Any]) -> Trouble:
     name, code = pod["metadata"]["name"], ended.get("exitCode", -1)
     words = last_words(ended.get("message") or "")
-    if ended.get("reason") == "OOMKilled":
+    if ended.get("reason") == OOM_KILLED:
         fix = f"Raise the memory limit in spec.{role_of(pod)}.resources."
         return Trouble("OutOfMemory", f"The container of {name} used up its memory limit. {fix}")
     if not words:

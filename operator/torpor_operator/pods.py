@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 from torpor_operator import names
 from torpor_operator.model import Manifest, Phase, PodView
-from torpor_operator.pod_troubles import Trouble, role_of, trouble_of
+from torpor_operator.pod_troubles import OOM_KILLED, Trouble, role_of, trouble_of
 
 _ENGINE_INDEX = -1
 
@@ -41,6 +41,7 @@ def view_pod(pod: Manifest, warning: tuple[str, str] | None = None) -> PodView:
         message=found.message,
         restarts=container.get("restartCount", 0),
         exit_code=ended.get("exitCode", -1),
+        out_of_memory=ended.get("reason") == OOM_KILLED,
         created_at=unix_seconds(metadata.get("creationTimestamp")),
         started_at=unix_seconds(
             ((container.get("state") or {}).get("running") or {}).get("startedAt")

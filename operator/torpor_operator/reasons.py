@@ -39,6 +39,9 @@ BLOCKING: Final = frozenset(
     }
 )
 
+# Worth a warning; the others are steps on the way.
+PROBLEMS: Final = BLOCKING | FAULTS | {"NameTaken", "QuotaExceeded", "ProgressDeadlineExceeded"}
+
 EXIT_SETTINGS: Final = 2
 EXIT_MODEL: Final = 3
 EXIT_PORT: Final = 4

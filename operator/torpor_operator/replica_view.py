@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, cast
 
 from torpor_operator import names
 from torpor_operator.deployment import Deployment
@@ -15,7 +15,6 @@ from torpor_protocol.api import ReplicaState
 
 # An engine that started longer ago than this and does not answer once is taken to be as it was.
 _YOUNG_SECONDS: Final = 15.0
-_STATES: Final = frozenset(get_args(ReplicaState))
 _BY_LIFECYCLE: Final[dict[str, ReplicaState]] = {
     "Awake": "Awake",
     "Draining": "Draining",
@@ -27,6 +26,9 @@ _BY_LIFECYCLE: Final[dict[str, ReplicaState]] = {
 }
 _LOADED: Final = frozenset({"Awake", "Draining", "Sleeping", "Asleep", "Waking"})
 _STEADY: Final = frozenset({"Awake", "Asleep"})
+_KEPT: Final = _LOADED | {"Forming", "Loading"}
+# A container killed for memory starts again about when the engine notices the loss.
+_SAME_LOSS_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -161,12 +163,16 @@ def _unanswered(
     bare: Replica, engine: PodView, view: EngineView | None, previous: Mapping[str, Any]
 ) -> Replica:
     """One lost answer changes nothing, unless the engine has only just started."""
-    last = previous.get("state", "Pending")
-    now = view.at if view else 0.0
-    if view and now - engine.started_at >= _YOUNG_SECONDS and last in _STATES:
-        reason, message = previous.get("reason") or "", previous.get("message", "")
+    last, reason = previous.get("state", "Pending"), previous.get("reason") or ""
+    if view is None or view.at - engine.started_at < _YOUNG_SECONDS:
+        return replace(bare, message=f"The engine of replica {bare.index} does not answer yet.")
+    if not engine.ready and (last == "Awake" or reason == "EngineStalled"):
+        message = f"The engine of replica {bare.index} does not answer any more."
+        return replace(bare, state="Failed", reason="EngineStalled", message=message)
+    if last in _KEPT:
+        message = previous.get("message", "")
         return replace(bare, state=cast(ReplicaState, last), reason=reason, message=message)
-    return replace(bare, message=f"The engine of replica {bare.index} does not answer yet.")
+    return replace(bare, message=f"The engine of replica {bare.index} does not answer.")
 
 
 def _answered(replica: Replica, workers: int) -> Replica:
@@ -179,9 +185,7 @@ def _answered(replica: Replica, workers: int) -> Replica:
         return replace(replica, state=state, reason=reason, message=message)
     state = _BY_LIFECYCLE.get(lifecycle, "Pending")
     if replica.recovering:
-        loss = told.get("last_loss") or {}
-        reason = engine_reason(reason or loss.get("reason", ""), message, "RankLost")
-        message = message or fit(loss.get("message", ""))
+        reason, message = loss_of(replica)
         blocking = _worker_trouble(replica)
         if blocking is not None:
             reason, message = blocking.reason, fit(blocking.message)
@@ -192,6 +196,22 @@ def _answered(replica: Replica, workers: int) -> Replica:
     else:
         reason = state  # Draining, Sleeping and Waking are reasons too
     return replace(replica, state=state, reason=reason, message=message)
+
+
+def loss_of(replica: Replica) -> tuple[str, str]:
+    """Reason and message of the newest loss of the replica's group, which may be recovered from;
+    empty when it has lost none. What only the kubelet knows, a kill for memory, comes first."""
+    loss = replica.told.get("last_loss") or {}
+    if not loss and not replica.recovering:
+        return "", ""
+    at = float(loss.get("time", 0.0))
+    for pod in replica.workers.values():
+        if pod.out_of_memory and pod.started_at >= at - _SAME_LOSS_SECONDS:
+            told = f"The container of {pod.name} used up its memory limit."
+            return "OutOfMemory", f"{told} Raise the memory limit in spec.worker.resources."
+    reason = str(loss.get("reason") or replica.told.get("reason") or "")
+    message = fit(str(loss.get("message") or replica.told.get("message") or ""))
+    return engine_reason(reason, message, "RankLost"), message
 
 
 def _starting(replica: Replica, state: ReplicaState, workers: int) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""``status`` of a deployment, and the events that go with its changes."""
+"""``status`` of a deployment."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 from torpor_operator import names
 from torpor_operator.conditions import VERDICTS, Verdict
-from torpor_operator.model import Event, Manifest, child_key
+from torpor_operator.model import Manifest, child_key
 from torpor_operator.progressing import progressing
 from torpor_operator.replica_view import Replica
 from torpor_operator.situation import Situation
@@ -17,8 +17,6 @@ from torpor_protocol.api import ConditionType
 from torpor_protocol.api.names import MAX_ITEMS
 
 _TYPES: Final[tuple[str, ...]] = get_args(ConditionType)
-_TOLD: Final = ("Ready", "SpecValid", "ResourcesCreated", "Degraded")
-_BAD_WHEN_TRUE: Final = frozenset({"Degraded"})
 
 
 def status_of(situation: Situation) -> Manifest:
@@ -64,42 +62,8 @@ def refused_status(previous: Manifest, generation: int, message: str, now: float
     return kept | {"observedGeneration": generation, "conditions": conditions}
 
 
-def events_of(previous: Manifest, status: Manifest) -> list[Event]:
-    """One for each condition of note that changed, and one for each group lost and recovered."""
-    before = _by_type(previous)
-    events = []
-    for kind, now in _by_type(status).items():
-        old = before.get(kind)
-        if kind not in _TOLD or not _is_news(kind, old, now):
-            continue
-        good = (now["status"] == "True") != (kind in _BAD_WHEN_TRUE)
-        events.append(Event("Normal" if good else "Warning", now["reason"], now["message"]))
-    return [*events, *_losses(previous, status)]
-
-
-def _is_news(kind: str, old: Mapping[str, Any] | None, now: Mapping[str, Any]) -> bool:
-    if old is None:  # at first only what is wrong with the resource itself is worth an event
-        return kind in ("SpecValid", "ResourcesCreated") and now["reason"] not in (
-            "Valid",
-            "Created",
-            "Waiting",
-        )
-    return bool((old["status"], old["reason"]) != (now["status"], now["reason"]))
-
-
-def _losses(previous: Manifest, status: Manifest) -> list[Event]:
-    before = {each["index"]: each for each in previous.get("replicaStatuses") or []}
-    degraded = _by_type(status).get("Degraded", {})
-    if degraded.get("status") == "True":
-        return []  # told by the condition
-    return [
-        Event("Warning", "RankLost", degraded.get("message", ""))
-        for each in status["replicaStatuses"]
-        if each["index"] in before and each["restarts"] > before[each["index"]].get("restarts", 0)
-    ][:1]
-
-
-def _by_type(status: Manifest) -> dict[str, Mapping[str, Any]]:
+def by_type(status: Manifest) -> dict[str, Mapping[str, Any]]:
+    """Its conditions."""
     return {each["type"]: each for each in status.get("conditions") or []}
 
 
@@ -107,7 +71,7 @@ def _conditions(
     verdicts: Mapping[str, Verdict], previous: Manifest, generation: int, now: float
 ) -> list[Manifest]:
     """In the order of the design; a type without a verdict stays as it was."""
-    before = _by_type(previous)
+    before = by_type(previous)
     made = []
     for kind in _TYPES:
         if kind in verdicts:

@@ -119,7 +119,7 @@ def run(world: World) -> Plan:
     pytest.fail(f"no fixed point: {decided}")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(world=worlds())
 def test_every_world_comes_to_rest(world: World) -> None:
     decided = run(world)
@@ -156,7 +156,7 @@ def _on_call(world: World) -> int:
     return sum(told["lifecycle"] == "Asleep" and told["on_call"] for told in _told(world))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(world=worlds(), data=st.data())
 def test_rest_is_found_again_after_any_scaling(world: World, data: st.DataObject) -> None:
     for _ in range(2):
@@ -167,7 +167,7 @@ def test_rest_is_found_again_after_any_scaling(world: World, data: st.DataObject
     assert decided.status["desiredReplicas"] == world.deployment.wanted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(awake=st.integers(1, 3), lost=st.sampled_from(("engine", "worker-0", "worker-1")))
 def test_only_a_lost_pod_is_made_again(awake: int, lost: str) -> None:
     world = World(resource(replicas=awake))
