@@ -143,8 +143,10 @@ STAGES = {
         {0: engine("Starting", load={"bytes_done": 40, "bytes_total": 100, "seconds": 2.0})},
     ),
     "the model is missing": Case(
-        [engine_pod(ready=False, reason="ModelNotFound", message="No folder.", exit_code=3)]
-        + replica_pods()[1:],
+        [
+            engine_pod(ready=False, reason="ModelNotFound", message="No folder.", exit_code=3),
+            *replica_pods()[1:],
+        ],
         {
             "Ready": ("False", "ModelNotFound"),
             "ModelLoaded": ("False", "ModelNotFound"),

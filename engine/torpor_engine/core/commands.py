@@ -153,7 +153,7 @@ class Commands:
         if step == "sleep":
             if command.mode == "abort":
                 core.publisher.finished(scheduler.abort_all("abort"))
-            # Whoever puts it to sleep knows the level that is wanted now; it sleeps so by itself too.
+            # Whoever puts it to sleep knows the level wanted now; by itself it sleeps so too.
             self._level = command.level
             reports = self._fall_asleep(scheduler, command.level)
         self._reply(command, memory=reports)
