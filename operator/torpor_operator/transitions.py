@@ -9,20 +9,22 @@ from torpor_operator.model import Event, Manifest
 from torpor_operator.reasons import PROBLEMS
 from torpor_operator.status import by_type
 
-_TOLD: Final = ("SpecValid", "ResourcesCreated", "Ready", "Degraded", "Progressing")
+_TOLD: Final = ("SpecValid", "ResourcesCreated", "Degraded", "Ready", "Progressing")
 # Whose good end is worth an event too; the others are only told when something is wrong.
 _BOTH_WAYS: Final = frozenset({"SpecValid", "Ready", "Degraded"})
 
 
 def events_of(previous: Manifest, status: Manifest) -> tuple[Event, ...]:
     """One for each condition of note that changed, and one for a group lost and formed anew
-    between two looks. The same sentence is told once."""
+    between two looks. A problem that several conditions name is told once."""
     before, after = by_type(previous), by_type(status)
-    events = {
-        (after[kind]["reason"], after[kind]["message"]): _event(after[kind])
-        for kind in _TOLD
-        if kind in after and _is_news(kind, before.get(kind), after[kind])
-    }
+    events: dict[tuple[str, str], Event] = {}
+    for kind in _TOLD:
+        if kind not in after or not _is_news(kind, before.get(kind), after[kind]):
+            continue
+        event = _event(after[kind])
+        about = "" if event.type == "Warning" else event.message
+        events.setdefault((event.reason, about), event)
     if not events and _lost_a_group(previous, status):
         degraded = after["Degraded"]
         events["", ""] = Event("Warning", "RankLost", degraded["message"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -192,6 +192,5 @@ def test_an_engine_that_does_not_answer(
 
 
 def test_pods_whose_names_do_not_fit_their_labels_are_of_no_replica() -> None:
-    odd = engine_pod(0, worker=-1)
-    moved = [PodView(**{**vars(odd), "name": "demo-7-engine"})]
+    moved = [replace(engine_pod(0), name="demo-7-engine")]
     assert view_replicas(deployment(), observed(moved)) == {}
