@@ -13,6 +13,8 @@ from operator_builders import SETTINGS, deployment, engine_pod, resource, worker
 from operator_world import World
 from torpor_operator.model import Child, Plan, PodView, child_key
 from torpor_operator.plan import plan
+from torpor_operator.replica_view import view_replicas
+from torpor_operator.replicas import choose_roles
 from torpor_protocol.api import InferenceDeploymentStatus
 
 LIFECYCLES = (
@@ -91,15 +93,14 @@ def check(world: World, decided: Plan) -> None:
     touched = [child_key(each["kind"], each["metadata"]["name"]) for each in decided.apply]
     known = world.taken | {key for key, child in world.children.items() if not child.owned}
     assert not known & {*touched, *(child_key("Pod", name) for name in created)}
-    members = {entry["index"] for entry in decided.status["replicaStatuses"]}
-    wanted = deployment().workers
+    replicas = view_replicas(world.deployment, world.look())
+    members = choose_roles(world.deployment, replicas).members
     for ref in decided.delete:
         pod = before[ref.name]
         healthy = pod.phase in ("Pending", "Running") and not pod.deleting
-        current = pod.revision == world.deployment.revision and pod.worker < wanted
-        kept = len([index for index in members if index in {p.replica for p in before.values()}])
-        limit = world.deployment.wanted + world.deployment.spec.standby.max_replicas
-        assert not (healthy and current and kept <= limit), ref
+        current = pod.revision == world.deployment.revision
+        wanted = pod.replica in members and pod.worker < world.deployment.workers
+        assert not (healthy and current and wanted), ref
     InferenceDeploymentStatus.from_wire(decided.status)
 
 
