@@ -1,1 +1,1 @@
-"""The operator. Its place is kept here; it arrives with the custom resource on Kubernetes."""
+"""The operator: it turns one InferenceDeployment into pods, and keeps what is wanted true."""
