@@ -27,7 +27,7 @@ UID = "5e4c0bd2-2c2f-4a0d-9d3c-8f3f6f0f6c11"
 NAME = "demo"
 REVISION = "0a1b2c3d4e"
 REPLICA = 1
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 class Waited(Exception):
@@ -122,7 +122,7 @@ class WorkerPods:
             process.wait(PATIENCE)
 
 
-def loss_of(executor: KubernetesExecutor, seconds: float = 12.0) -> GroupLost:
+def loss_of(executor: KubernetesExecutor, seconds: float = PATIENCE) -> GroupLost:
     """The loss that an idle group tells of."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
