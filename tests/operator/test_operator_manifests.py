@@ -220,13 +220,14 @@ def test_the_revision_is_of_what_shapes_pods() -> None:
     same: list[dict[str, Any]] = [
         {"replicas": 3},
         {"standby": {"maxReplicas": 2}},
+        {"standby": {"level": 1}},
         {"rollout": {"maxUnavailable": 2}},
         {"engine": {"maxNumSeqs": 64}},
     ]
     assert {deployment(**spec).revision for spec in same} == {first}
     other: list[dict[str, Any]] = [
         {"engine": {"maxNumSeqs": 32}},
-        {"standby": {"level": 1}},
+        {"wake": {"idleSeconds": 1}},
         {"drainTimeoutSeconds": 1},
         {"parallelism": {"tensor": 4}},
     ]
