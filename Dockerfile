@@ -1,7 +1,7 @@
 # Two images from one file: `operator` (no torch) and `runtime` (engine and worker).
 #
-#   docker build --target operator -t torpor/operator .
-#   docker build --target runtime  -t torpor/runtime  .
+#   docker build --target operator -t torpor-operator .
+#   docker build --target runtime  -t torpor-runtime  .
 #
 # The layer with the dependencies is made from a list of them alone, so a change of our own code
 # builds, pushes and pulls a few hundred kilobytes. pip's settings (an index, a certificate) come
@@ -39,6 +39,13 @@ WORKDIR /source
 RUN /opt/tools/bin/python run_uv.py build --wheel --build-constraints constraints.txt \
     --out-dir /wheel .
 
+# Our own code in an environment of its own, which is laid over the one with the packages.
+FROM tools AS project
+COPY --from=wheel /wheel /wheel
+RUN python3 -m venv --without-pip /opt/torpor && rm -f /opt/torpor/lib64 \
+    && /opt/tools/bin/uv pip install --python /opt/torpor/bin/python --no-deps --no-cache --offline \
+    --compile-bytecode /wheel/*.whl
+
 FROM tools AS operator-packages
 COPY --from=lists /source/run_uv.py /lists-operator.txt /source/
 RUN python3 -m venv --without-pip /opt/torpor \
@@ -57,9 +64,7 @@ LABEL org.opencontainers.image.title="torpor-operator" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=operator-packages /opt/torpor /opt/torpor
-RUN --mount=from=wheel,source=/wheel,target=/wheel --mount=from=tools,source=/opt/tools,target=/opt/tools \
-    /opt/tools/bin/uv pip install --python /opt/torpor/bin/python --no-deps --no-cache --offline \
-    --compile-bytecode /wheel/*.whl
+COPY --from=project /opt/torpor /opt/torpor
 USER 10001:10001
 ENTRYPOINT ["/opt/torpor/bin/python", "-m", "torpor_operator"]
 
@@ -69,8 +74,6 @@ LABEL org.opencontainers.image.title="torpor-runtime" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=runtime-packages /opt/torpor /opt/torpor
-RUN --mount=from=wheel,source=/wheel,target=/wheel --mount=from=tools,source=/opt/tools,target=/opt/tools \
-    /opt/tools/bin/uv pip install --python /opt/torpor/bin/python --no-deps --no-cache --offline \
-    --compile-bytecode /wheel/*.whl
+COPY --from=project /opt/torpor /opt/torpor
 USER 10001:10001
 ENTRYPOINT []
