@@ -63,6 +63,8 @@ async def _serve(settings: Settings, operator: Operator) -> None:
             registry=informer(operator),
             settings=informer_settings(),
             standalone=True,
+            # kopf would look for the name of a user that no image has.
+            identity=_identity(),
             clusterwide=settings.cluster_wide,
             namespaces=settings.namespaces,
             liveness_endpoint=_health_url(),
