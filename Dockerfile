@@ -10,7 +10,9 @@
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS base
+# LOGNAME: libraries ask for the user's name, and whatever user a pod has is in no list of users.
 ENV PATH=/opt/torpor/bin:/opt/tools/bin:/usr/local/bin:/usr/bin:/bin \
+    LOGNAME=torpor \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 

@@ -30,6 +30,8 @@ logger = logging.getLogger("torpor_operator")
 
 def main() -> int:
     """The exit code: 0 when it was told to stop."""
+    # kopf asks for the user's name, and an arbitrary user of an image has none.
+    os.environ.setdefault("LOGNAME", "torpor-operator")
     try:
         start_json_logging()
         asyncio.run(_run(read_settings(os.environ)))
@@ -63,8 +65,6 @@ async def _serve(settings: Settings, operator: Operator) -> None:
             registry=informer(operator),
             settings=informer_settings(),
             standalone=True,
-            # kopf would look for the name of a user that no image has.
-            identity=_identity(),
             clusterwide=settings.cluster_wide,
             namespaces=settings.namespaces,
             liveness_endpoint=_health_url(),
