@@ -10,9 +10,7 @@
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS base
-# LOGNAME: libraries ask for the user's name, and whatever user a pod has is in no list of users.
 ENV PATH=/opt/torpor/bin:/opt/tools/bin:/usr/local/bin:/usr/bin:/bin \
-    LOGNAME=torpor \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 
@@ -62,6 +60,8 @@ RUN python3 -m venv --without-pip /opt/torpor \
 
 FROM base AS operator
 ARG VERSION=0.1.0
+# Libraries ask for the user's name, and whatever user a pod has is in no list of users.
+ENV LOGNAME=torpor
 LABEL org.opencontainers.image.title="torpor-operator" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
@@ -72,6 +72,8 @@ ENTRYPOINT ["/opt/torpor/bin/python", "-m", "torpor_operator"]
 
 FROM base AS runtime
 ARG VERSION=0.1.0
+# Libraries ask for the user's name, and whatever user a pod has is in no list of users.
+ENV LOGNAME=torpor
 LABEL org.opencontainers.image.title="torpor-runtime" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
