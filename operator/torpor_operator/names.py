@@ -1,8 +1,58 @@
-"""How children are called, labelled and reached. Engine and worker pods know these names too."""
+"""How children are called, labelled and reached. What the pods know too is `torpor_protocol.pods`'
+and passed on from there."""
 
 from __future__ import annotations
 
 from typing import Final
+
+from torpor_protocol.pods import ADMIN_PORT, CLIENT_PORT, KEYS_FOLDER, WIRE_PORT
+from torpor_protocol.pods import ENGINE_FILE as ENGINE_KEYS_FILE
+from torpor_protocol.pods import TOKEN_FILE as ADMIN_TOKEN
+from torpor_protocol.pods import WORKER_FILE as WORKER_KEYS_FILE
+from torpor_protocol.pods import engine_pod_name as engine_pod
+from torpor_protocol.pods import worker_pod_name as worker_pod
+
+__all__ = [
+    "ADMIN_PORT",
+    "ADMIN_TOKEN",
+    "CLIENT_PORT",
+    "ENGINE",
+    "ENGINE_KEYS_FILE",
+    "FIELD_MANAGER",
+    "KEYS_FOLDER",
+    "LABEL_DEPLOYMENT",
+    "LABEL_INSTANCE",
+    "LABEL_MANAGED_BY",
+    "LABEL_NAME",
+    "LABEL_NAMESPACE",
+    "LABEL_REPLICA",
+    "LABEL_REVISION",
+    "LABEL_ROLE",
+    "LABEL_WORKER",
+    "MODEL_FOLDER",
+    "OPERATOR",
+    "PRODUCT",
+    "SHARED_MEMORY_FOLDER",
+    "TEMPORARY_FOLDER",
+    "WIRE_PORT",
+    "WORKER",
+    "WORKER_KEYS_FILE",
+    "child_labels",
+    "client_service",
+    "client_url",
+    "deployment_selector",
+    "disruption_budget",
+    "engine_endpoint",
+    "engine_item",
+    "engine_pod",
+    "engine_policy",
+    "keys_secret",
+    "pods_service",
+    "selector_text",
+    "worker_item",
+    "worker_pod",
+    "worker_policy",
+]
 
 OPERATOR: Final = "torpor-operator"
 PRODUCT: Final = "torpor"
@@ -18,28 +68,12 @@ LABEL_REPLICA: Final = "torpor.dev/replica"
 LABEL_WORKER: Final = "torpor.dev/worker"
 LABEL_REVISION: Final = "torpor.dev/revision"
 
-CLIENT_PORT: Final = 8000
-ADMIN_PORT: Final = 8001
-WIRE_PORT: Final = 7070
-
 ENGINE: Final = "engine"
 WORKER: Final = "worker"
 
-KEYS_FOLDER: Final = "/run/torpor/keys"
-ENGINE_KEYS_FILE: Final = "engine.json"
-WORKER_KEYS_FILE: Final = "worker.json"
-ADMIN_TOKEN: Final = "admin-token"
 MODEL_FOLDER: Final = "/model"
 TEMPORARY_FOLDER: Final = "/tmp"
 SHARED_MEMORY_FOLDER: Final = "/dev/shm"
-
-
-def engine_pod(deployment: str, replica: int) -> str:
-    return f"{deployment}-{replica}-engine"
-
-
-def worker_pod(deployment: str, replica: int, worker: int) -> str:
-    return f"{deployment}-{replica}-worker-{worker}"
 
 
 def client_service(deployment: str) -> str:

@@ -11,6 +11,7 @@ from torpor_operator.manifests.model_mount import ModelMount, model_mount
 from torpor_operator.manifests.pod_base import PodParts, build_pod
 from torpor_operator.model import Manifest
 from torpor_operator.settings import Settings
+from torpor_protocol import pods as told
 from torpor_protocol.api import API_VERSION, KIND
 
 ENGINE_COMMAND: Final = ("torpor", "engine")
@@ -63,9 +64,9 @@ def worker_pod(deployment: Deployment, replica: int, worker: int, settings: Sett
     model = model_mount(deployment)
     shared = {"medium": "Memory", "sizeLimit": spec.worker.shared_memory}
     own = {
-        "TORPOR_WORKER": str(worker),
-        "TORPOR_DEVICES": str(deployment.ranks(worker)),
-        "TORPOR_ENGINE": names.engine_endpoint(deployment.name, deployment.namespace, replica),
+        told.WORKER: str(worker),
+        told.DEVICES: str(deployment.ranks(worker)),
+        told.ENGINE: names.engine_endpoint(deployment.name, deployment.namespace, replica),
     }
     parts = PodParts(
         name=names.worker_pod(deployment.name, replica, worker),
@@ -83,21 +84,21 @@ def worker_pod(deployment: Deployment, replica: int, worker: int, settings: Sett
 
 def _environment(deployment: Deployment, replica: int, model: ModelMount) -> list[Manifest]:
     own = {
-        "TORPOR_DEPLOYMENT": _as_given(deployment),
-        "TORPOR_DEPLOYMENT_UID": deployment.uid,
-        "TORPOR_REPLICA": str(replica),
-        "TORPOR_REVISION": deployment.revision,
-        "TORPOR_MODEL_PATH": model.path,
+        told.DEPLOYMENT: _as_given(deployment),
+        told.DEPLOYMENT_UID: deployment.uid,
+        told.REPLICA: str(replica),
+        told.REVISION: deployment.revision,
+        told.MODEL_PATH: model.path,
         **_FOLDERS,
     }
-    told = {
-        "TORPOR_POD_NAME": "metadata.name",
-        "TORPOR_POD_UID": "metadata.uid",
-        "TORPOR_POD_IP": "status.podIP",
+    downward = {
+        told.POD_NAME: "metadata.name",
+        told.POD_UID: "metadata.uid",
+        told.POD_IP: "status.podIP",
     }
     fields = [
         {"name": name, "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": path}}}
-        for name, path in told.items()
+        for name, path in downward.items()
     ]
     return [*_values(own), *fields]
 
