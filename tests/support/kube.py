@@ -53,7 +53,7 @@ class Kube:
     def exists(self, kind: str, name: str) -> bool:
         return self.try_kubectl("get", kind, name).returncode == 0
 
-    def list(self, kind: str, selector: str = "") -> list[Object]:
+    def listed(self, kind: str, selector: str = "") -> list[Object]:
         chosen = ["-l", selector] if selector else []
         return list(json.loads(self.kubectl("get", kind, *chosen, "-o", "json"))["items"])
 
@@ -66,7 +66,7 @@ class Kube:
         chosen = f"torpor.dev/deployment={deployment}" + (
             f",torpor.dev/role={role}" if role else ""
         )
-        return self.list("pods", chosen)
+        return self.listed("pods", chosen)
 
     def uids(self, deployment: str, role: str = "") -> dict[str, str]:
         pods = self.pods(deployment, role)
@@ -84,12 +84,10 @@ class Kube:
             timeout=seconds + 30,
         )
 
-    def wait_reason(self, name: str, reason: str, seconds: float, kind: str = "Ready") -> Object:
-        """The condition, once it has this reason."""
-        return wait_for(
-            lambda: (
-                self.condition(name, kind).get("reason") == reason and self.condition(name, kind)
-            ),
+    def wait_reason(self, name: str, reason: str, seconds: float, kind: str = "Ready") -> None:
+        """Until the condition has this reason."""
+        wait_for(
+            lambda: self.condition(name, kind).get("reason") == reason,
             seconds,
             lambda: f"{kind} of {name} is {self.condition(name, kind)}, not {reason}",
         )
