@@ -13,7 +13,7 @@ LEVEL_VARIABLE = "TORPOR_LOG_LEVEL"
 
 def start_logging(who: str = "") -> None:
     """``who``: the process, before each of its lines. Raises ConfigError for an unknown level."""
-    level = os.environ.get(LEVEL_VARIABLE, "INFO").upper()
+    level = (os.environ.get(LEVEL_VARIABLE) or "INFO").upper()
     known = logging.getLevelNamesMapping()
     if level not in known:
         raise ConfigError(

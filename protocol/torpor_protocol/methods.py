@@ -54,7 +54,10 @@ class MethodTable:
             decoders = list(schema.values())
             positional = [decoders[i].decode(raw) for i, raw in enumerate(args)]
             named = {name: schema[name].decode(raw) for name, raw in kwargs.items()}
-        except (msgspec.MsgspecError, TypeError, UnicodeDecodeError, RecursionError) as error:
+        except TypeError as error:
+            cause = f"{call.method} does not take these arguments: {error}."
+            raise WireError("bad_arguments", cause) from None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise WireError("bad_arguments", f"{call.method}: {error}.") from None
         return positional, named
 

@@ -175,5 +175,4 @@ def page_faults(mode: str) -> int:
 
 
 def test_results_of_operations_reuse_the_pages_of_earlier_ones() -> None:
-    assert page_faults("leave") > 50 * 250
-    assert page_faults("keep") < 250
+    assert page_faults("keep") < page_faults("leave") / 5

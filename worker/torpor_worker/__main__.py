@@ -19,7 +19,8 @@ _STDIN = 0
 
 def main(arguments: list[str]) -> int:
     try:
-        start_logging(" ".join(arguments[:1]))
+        # Ranks are forked from the fork server and go on with its log.
+        start_logging("worker" if arguments[:1] == ["fork-server"] else "supervisor")
         match arguments:
             case ["supervisor"]:
                 return _supervisor()

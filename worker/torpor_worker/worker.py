@@ -9,6 +9,7 @@ call. Nothing here knows of sockets: the rank process (or the engine, with one r
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import time
@@ -21,6 +22,7 @@ from torpor_protocol.steps import ModelRunnerOutput, SchedulerOutput
 from torpor_worker.attention.select import choose_attention, make_attention
 from torpor_worker.loader import load_weights, reload_weights
 from torpor_worker.memory import KV_CACHE, STAGING, WEIGHTS
+from torpor_worker.memory.pages import trim_heap
 from torpor_worker.memory_budget import kv_cache_bytes
 from torpor_worker.models.cache_spec import get_kv_cache_spec
 from torpor_worker.models.registry import build_model
@@ -112,6 +114,7 @@ class Worker:
         """Run the largest batch, then say how many bytes of KV cache this rank offers."""
         place = self._placed()
         self._profile(place, self._ready())
+        trim_heap()
         available = place.platform.memory_snapshot().available
         spec, local = self.get_kv_cache_specs(), self.assignment.local_size
         return kv_cache_bytes(self.config, spec, available, local, place.device.type)
@@ -184,6 +187,8 @@ class Worker:
             for tag in (KV_CACHE, WEIGHTS, STAGING):
                 pool.drop(tag)
             place.groups.close()
+        gc.collect()
+        trim_heap()
 
     # Parts
 

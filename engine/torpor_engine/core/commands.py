@@ -149,12 +149,12 @@ class Commands:
                 core.status.enter("Draining")
                 core.publish()
             return False
+        # Whoever puts it to sleep knows the level wanted now; by itself it sleeps so too.
+        self._level = command.level
         reports: list[MemoryReport] = []
         if step == "sleep":
             if command.mode == "abort":
                 core.publisher.finished(scheduler.abort_all("abort"))
-            # Whoever puts it to sleep knows the level wanted now; by itself it sleeps so too.
-            self._level = command.level
             reports = self._fall_asleep(scheduler, command.level)
         self._reply(command, memory=reports)
         if self._held and core.config.wake.on_request:

@@ -122,8 +122,10 @@ class Core:
 
     # Messages
 
-    def take_messages(self, seconds: float = 0.0) -> None:
-        for message in self._inbox.take(seconds, self.executor.fileno()):
+    def take_messages(self, seconds: float = 0.0, *, watch_wire: bool = True) -> None:
+        """``watch_wire``: whether news of workers end the wait too; somebody must then read them."""
+        wire = self.executor.fileno() if watch_wire else None
+        for message in self._inbox.take(seconds, wire):
             self._take(message)
         if self._inbox.closed:
             self.stop()
@@ -183,7 +185,7 @@ class Core:
         self.executor.disband()
         until = time.monotonic() + pause
         while time.monotonic() < until and not self._stopping:
-            self.take_messages(0.1)
+            self.take_messages(0.1, watch_wire=False)
 
     def _on_loss(self, scheduler: Scheduler, loss: GroupLost) -> None:
         """The group is gone. Asleep, it stays gone until it is woken; awake, it is formed anew."""

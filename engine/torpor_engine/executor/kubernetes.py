@@ -27,6 +27,7 @@ RECONNECT_SECONDS = 1.0
 FIRST_PORT = 20_000
 PORTS = 10_000
 NAMED_PODS = 5
+READMIT_SECONDS = 10.0
 
 
 class KubernetesExecutor(GroupExecutor):
@@ -85,7 +86,11 @@ class KubernetesExecutor(GroupExecutor):
     def ensure_supervisors(self) -> None:
         """Wait, without a deadline, until every worker pod is there and can be reached."""
         self._dispatch(0)
+        admit_at = 0.0
         while missing := self._missing():
+            if time.monotonic() > admit_at:
+                admit_at = time.monotonic() + READMIT_SECONDS
+                self._admit(missing)
             waiting_for = self._sentence(missing)
             if waiting_for != self.waiting_for:
                 log.info("%s", waiting_for)
@@ -93,8 +98,17 @@ class KubernetesExecutor(GroupExecutor):
             self.hooks.while_waiting()
             self._dispatch(POLL_SECONDS)
         self.waiting_for = ""
+        world, devices = self.config.parallel.world_size, self._roster.devices
+        if devices < world:
+            raise GroupLost("WorldSize", f"The worker pods hold {devices} ranks of {world}.")
         self._disconnects = self._router.disconnects
         self._probe_at = float("inf")
+
+    def _admit(self, pods: list[bytes]) -> None:
+        """A pod that was cut off, because an older program in it said what is refused, may come
+        back as a better one under the same name and key."""
+        for pod in pods:
+            self._router.admit(pod, self._keys.workers[self._pods.index(pod)])
 
     def _missing(self) -> list[bytes]:
         self._roster.forget_silent(SUPERVISOR_SILENCE)
@@ -135,7 +149,7 @@ class KubernetesExecutor(GroupExecutor):
         now = time.monotonic()
         if self._router.disconnects != self._disconnects:
             self._disconnects = self._router.disconnects
-            self._probe_at = now + RECONNECT_SECONDS
+            self._probe_at = min(self._probe_at, now + RECONNECT_SECONDS)
         if now < self._probe_at or not self._members:
             return
         self._probe_at = float("inf")
@@ -158,7 +172,10 @@ class KubernetesExecutor(GroupExecutor):
 
     def rendezvous(self, group: str) -> tuple[str, str]:
         """At the pod of rank 0. Each pod knows the name of its own network interface."""
-        address = self._roster.hellos()[self._pods[0]].address
+        hello = self._roster.hellos().get(self._pods[0])
+        if hello is None:
+            raise GroupLost(self.supervisor_lost, f"Worker pod {self._pods[0].decode()} is gone.")
+        address = hello.address
         host = f"[{address}]" if ":" in address else address
         return f"tcp://{host}:{store_port(group)}", ""
 

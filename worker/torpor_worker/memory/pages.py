@@ -19,6 +19,7 @@ MADV_POPULATE_WRITE = 23  # Linux 5.14; not in Python's mmap module
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _KEPT = 2**30
+_KEPT_AT_MOST = 2**25  # for an mmap threshold, before glibc 2.35
 
 
 def round_up(size: int, multiple: int) -> int:
@@ -45,8 +46,10 @@ def keep_heap() -> None:
     0.14 without). ``trim_heap`` still gives everything back. A no-op without glibc.
     """
     mallopt = getattr(_libc(), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _KEPT)
+    if mallopt is None:
+        return
+    # Setting either ends glibc's own adaptation, so the second only after the first worked.
+    if mallopt(_M_MMAP_THRESHOLD, _KEPT) or mallopt(_M_MMAP_THRESHOLD, _KEPT_AT_MOST):
         mallopt(_M_TRIM_THRESHOLD, _KEPT)
 
 

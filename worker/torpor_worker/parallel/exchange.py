@@ -57,10 +57,14 @@ class Exchange:
         self._others = [other for other in range(size) if other != rank]
         self._living = select.poll()
         self._ranks: dict[int, int] = {}
-        for other in self._others:
-            handle = os.pidfd_open(peers[other])
-            self._ranks[handle] = other
-            self._living.register(handle, select.POLLIN)
+        try:
+            for other in self._others:
+                handle = os.pidfd_open(peers[other])
+                self._ranks[handle] = other
+                self._living.register(handle, select.POLLIN)
+        except OSError:
+            self.close()
+            raise
 
     def show(self, dtype: torch.dtype, count: int, tensor: Tensor | None) -> Tensor:
         """What every rank shows, [size, count], valid until this rank's next call.
