@@ -123,7 +123,7 @@ class Core:
     # Messages
 
     def take_messages(self, seconds: float = 0.0, *, watch_wire: bool = True) -> None:
-        """``watch_wire``: whether news of workers end the wait too; somebody must then read them."""
+        """``watch_wire``: whether news of workers end the wait too; they must then be read."""
         wire = self.executor.fileno() if watch_wire else None
         for message in self._inbox.take(seconds, wire):
             self._take(message)
