@@ -58,26 +58,26 @@ RUN python3 -m venv --without-pip /opt/torpor \
     && /opt/tools/bin/python /source/run_uv.py pip install --python /opt/torpor/bin/python \
     --no-cache --compile-bytecode -r /source/lists-runtime.txt
 
+# What changes least comes first: a layer is made anew after every line above it that changed.
+# LOGNAME: libraries ask for the user's name, and whatever user a pod has is in no list of users.
 FROM base AS operator
-ARG VERSION=0.1.0
-# Libraries ask for the user's name, and whatever user a pod has is in no list of users.
+COPY --from=operator-packages /opt/torpor /opt/torpor
+COPY --from=project /opt/torpor /opt/torpor
 ENV LOGNAME=torpor
+USER 10001:10001
+ENTRYPOINT ["/opt/torpor/bin/python", "-m", "torpor_operator"]
+ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="torpor-operator" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=operator-packages /opt/torpor /opt/torpor
-COPY --from=project /opt/torpor /opt/torpor
-USER 10001:10001
-ENTRYPOINT ["/opt/torpor/bin/python", "-m", "torpor_operator"]
 
 FROM base AS runtime
-ARG VERSION=0.1.0
-# Libraries ask for the user's name, and whatever user a pod has is in no list of users.
+COPY --from=runtime-packages /opt/torpor /opt/torpor
+COPY --from=project /opt/torpor /opt/torpor
 ENV LOGNAME=torpor
+USER 10001:10001
+ENTRYPOINT []
+ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="torpor-runtime" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
-COPY --from=runtime-packages /opt/torpor /opt/torpor
-COPY --from=project /opt/torpor /opt/torpor
-USER 10001:10001
-ENTRYPOINT []
