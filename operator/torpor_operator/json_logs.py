@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from datetime import UTC, datetime
 from typing import Any
 
-from torpor_protocol.errors import ConfigError
-from torpor_protocol.logs import LEVEL_VARIABLE
+from torpor_protocol.logs import chosen_level
 
 _QUIET = ("kopf.objects", "aiohttp.access")
 
@@ -31,15 +29,8 @@ class JsonFormatter(logging.Formatter):
 
 def start_json_logging() -> None:
     """To standard error. Raises ConfigError for an unknown level."""
-    level = os.environ.get(LEVEL_VARIABLE, "INFO").upper()
-    known = logging.getLevelNamesMapping()
-    if level not in known:
-        raise ConfigError(
-            f"{LEVEL_VARIABLE} is {level[:40]!r}, which is no level.",
-            f"Choose one of {', '.join(sorted(known, key=known.__getitem__))}.",
-        )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter())
-    logging.basicConfig(level=known[level], handlers=[handler], force=True)
+    logging.basicConfig(level=chosen_level(), handlers=[handler], force=True)
     for name in _QUIET:  # a line per event of every object says nothing
         logging.getLogger(name).setLevel(logging.WARNING)

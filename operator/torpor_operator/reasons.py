@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Final, get_args
 
 from torpor_protocol.api import Reason
+from torpor_protocol.errors import (
+    ConfigError,
+    EngineDead,
+    GroupLost,
+    MemoryBudgetError,
+    ModelError,
+    PortError,
+)
 
 REASONS: Final[frozenset[str]] = frozenset(get_args(get_args(Reason)[0]))
 
@@ -42,12 +50,12 @@ BLOCKING: Final = frozenset(
 # Worth a warning; the others are steps on the way.
 PROBLEMS: Final = BLOCKING | FAULTS | {"NameTaken", "QuotaExceeded", "ProgressDeadlineExceeded"}
 
-EXIT_SETTINGS: Final = 2
-EXIT_MODEL: Final = 3
-EXIT_PORT: Final = 4
-EXIT_MEMORY: Final = 5
-EXIT_WORKERS: Final = 7
-EXIT_CORE: Final = 8
+EXIT_SETTINGS: Final = ConfigError.exit_code
+EXIT_MODEL: Final = ModelError.exit_code
+EXIT_PORT: Final = PortError.exit_code
+EXIT_MEMORY: Final = MemoryBudgetError.exit_code
+EXIT_WORKERS: Final = GroupLost.exit_code
+EXIT_CORE: Final = EngineDead.exit_code
 # An engine that ended so tells a cause that stays until something is changed.
 TELLING_EXITS: Final = frozenset(
     {EXIT_SETTINGS, EXIT_MODEL, EXIT_PORT, EXIT_MEMORY, EXIT_WORKERS, EXIT_CORE}

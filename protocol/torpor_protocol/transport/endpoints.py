@@ -39,28 +39,18 @@ def check_bind_address(endpoint: str, all_interfaces: bool = False) -> None:
     """Raises ConfigError when ``endpoint`` stands for a name, or for all interfaces unasked."""
     if not endpoint.startswith("tcp://"):
         return
-    try:
-        unspecified = ipaddress.ip_address(host_of(endpoint)).is_unspecified
-    except ValueError:
-        all_interfaces, unspecified = False, True
-    if unspecified and not all_interfaces:
+    address = _ip_address(endpoint)
+    if address is None or (address.is_unspecified and not all_interfaces):
         raise ConfigError(
             f"{endpoint} does not name one address of this machine.",
             "Bind to the IP of the pod, or to 127.0.0.1.",
         )
 
 
-def host_of(endpoint: str) -> str:
-    """The host of a tcp endpoint, an IPv6 address without its brackets."""
-    return endpoint.partition("://")[2].rpartition(":")[0].strip("[]")
-
-
 def is_unspecified(endpoint: str) -> bool:
     """Whether a tcp endpoint stands for all interfaces."""
-    try:
-        return ipaddress.ip_address(host_of(endpoint)).is_unspecified
-    except ValueError:
-        return False
+    address = _ip_address(endpoint)
+    return address is not None and address.is_unspecified
 
 
 def wants_ipv6(endpoint: str) -> bool:
@@ -68,10 +58,16 @@ def wants_ipv6(endpoint: str) -> bool:
     which may stand for either (libzmq then takes IPv4 addresses as well)."""
     if not endpoint.startswith("tcp://"):
         return False
+    address = _ip_address(endpoint)
+    return address is None or address.version == 6
+
+
+def _ip_address(endpoint: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The host of a tcp endpoint; None for a name."""
     try:
-        return ipaddress.ip_address(host_of(endpoint)).version == 6
+        return ipaddress.ip_address(endpoint.partition("://")[2].rpartition(":")[0].strip("[]"))
     except ValueError:
-        return True
+        return None
 
 
 def _check_path(address: str) -> None:
