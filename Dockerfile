@@ -10,7 +10,7 @@
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS base
-ENV PATH=/opt/torpor/bin:/opt/tools/bin:/usr/local/bin:/usr/bin:/bin \
+ENV PATH=/opt/torpor/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 
@@ -19,24 +19,25 @@ ARG UV_VERSION=0.13.9
 ARG PIP_INDEX_URL
 ARG PIP_FIND_LINKS
 RUN python3 -m venv /opt/tools && /opt/tools/bin/pip install --quiet uv==${UV_VERSION}
+COPY scripts/run_uv.py /opt/tools/
 
 # What each image needs, pinned: the same bytes as long as none of it changes.
 FROM tools AS lists
-COPY pyproject.toml constraints.txt scripts/run_uv.py /source/
+COPY pyproject.toml constraints.txt /source/
 WORKDIR /source
-RUN compile() { /opt/tools/bin/python run_uv.py pip compile --quiet --no-header --no-annotate \
+RUN compile() { /opt/tools/bin/python /opt/tools/run_uv.py pip compile --quiet --no-header --no-annotate \
     --no-emit-index-url --no-emit-find-links --constraint constraints.txt pyproject.toml "$@"; } \
-    && compile --extra operator -o /lists-operator.txt \
-    && compile --extra engine --extra worker -o /lists-runtime.txt
+    && compile --extra operator -o /source/operator.txt \
+    && compile --extra engine --extra worker -o /source/runtime.txt
 
 FROM tools AS wheel
-COPY pyproject.toml README.md LICENSE constraints.txt scripts/run_uv.py /source/
+COPY pyproject.toml README.md LICENSE constraints.txt /source/
 COPY protocol /source/protocol
 COPY engine /source/engine
 COPY worker /source/worker
 COPY operator /source/operator
 WORKDIR /source
-RUN /opt/tools/bin/python run_uv.py build --wheel --build-constraints constraints.txt \
+RUN /opt/tools/bin/python /opt/tools/run_uv.py build --wheel --build-constraints constraints.txt \
     --out-dir /wheel .
 
 # Our own code in an environment of its own, which is laid over the one with the packages.
@@ -46,22 +47,25 @@ RUN python3 -m venv --without-pip /opt/torpor && rm -f /opt/torpor/lib64 \
     && /opt/tools/bin/uv pip install --python /opt/torpor/bin/python --no-deps --no-cache --offline \
     --compile-bytecode /wheel/*.whl
 
-FROM tools AS operator-packages
-COPY --from=lists /source/run_uv.py /lists-operator.txt /source/
-RUN python3 -m venv --without-pip /opt/torpor \
-    && /opt/tools/bin/python /source/run_uv.py pip install --python /opt/torpor/bin/python \
-    --no-cache --compile-bytecode -r /source/lists-operator.txt
+# The tools are only mounted: these two stages become the images as they are, so that gigabytes of
+# packages are written once and never copied.
+FROM base AS operator-packages
+COPY --from=lists /source/operator.txt /opt/torpor/packages.txt
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
+    python3 -m venv --without-pip /opt/torpor \
+    && /opt/tools/bin/python /opt/tools/run_uv.py pip install --python /opt/torpor/bin/python \
+    --no-cache --compile-bytecode -r /opt/torpor/packages.txt
 
-FROM tools AS runtime-packages
-COPY --from=lists /source/run_uv.py /lists-runtime.txt /source/
-RUN python3 -m venv --without-pip /opt/torpor \
-    && /opt/tools/bin/python /source/run_uv.py pip install --python /opt/torpor/bin/python \
-    --no-cache --compile-bytecode -r /source/lists-runtime.txt
+FROM base AS runtime-packages
+COPY --from=lists /source/runtime.txt /opt/torpor/packages.txt
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
+    python3 -m venv --without-pip /opt/torpor \
+    && /opt/tools/bin/python /opt/tools/run_uv.py pip install --python /opt/torpor/bin/python \
+    --no-cache --compile-bytecode -r /opt/torpor/packages.txt
 
 # What changes least comes first: a layer is made anew after every line above it that changed.
 # LOGNAME: libraries ask for the user's name, and whatever user a pod has is in no list of users.
-FROM base AS operator
-COPY --from=operator-packages /opt/torpor /opt/torpor
+FROM operator-packages AS operator
 COPY --from=project /opt/torpor /opt/torpor
 ENV LOGNAME=torpor
 USER 10001:10001
@@ -71,8 +75,7 @@ LABEL org.opencontainers.image.title="torpor-operator" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.licenses="Apache-2.0"
 
-FROM base AS runtime
-COPY --from=runtime-packages /opt/torpor /opt/torpor
+FROM runtime-packages AS runtime
 COPY --from=project /opt/torpor /opt/torpor
 ENV LOGNAME=torpor
 USER 10001:10001

@@ -27,6 +27,8 @@ else
     "and TORPOR_REGISTRY to use a cluster that is there." >&2
   exit 1
 fi
+# A file of this cluster alone: whatever else kubectl is set to, the tests talk to no other.
+[ "$kind" = given ] || export KUBECONFIG=$work/kubeconfig
 
 # Helm is not everywhere; a Go compiler makes it once.
 bin=${TORPOR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/torpor}/bin
@@ -61,6 +63,7 @@ up() {
         exit 1
       } ;;
   esac
+  [ "$kind" = given ] || inside kind export kubeconfig --quiet --name "$cluster"
 }
 
 down() {
