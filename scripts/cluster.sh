@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # One cluster for demo and tests, whatever this machine has:
 #
+#   scripts/cluster.sh possible      whether there is a way to have one; says what is missing if not
 #   scripts/cluster.sh up            a kind cluster (control plane and one worker, audit log on)
 #   scripts/cluster.sh images        build both images and bring them to where its nodes find them
 #   scripts/cluster.sh model FOLDER  the same with a model's folder, as an image to be mounted
@@ -20,13 +21,14 @@ tools=${TORPOR_CLUSTER_TOOLS:-$root/../shared/cluster}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
 
 if [ -n "${TORPOR_REGISTRY:-}" ] && [ -n "${KUBECONFIG:-}" ]; then kind=given
-elif docker info >/dev/null 2>&1 && [ -z "${DOCKER_HOST:-}" ]; then kind=docker
+elif [[ ${DOCKER_HOST:-} != *kind-offline* ]] && docker info >/dev/null 2>&1; then kind=docker
 elif [ -x "$tools/up.sh" ]; then kind=tools; . "$tools/env.sh"
 else
   echo "error: no container engine answers here. Start Docker (kind is needed too), or set KUBECONFIG" \
     "and TORPOR_REGISTRY to use a cluster that is there." >&2
   exit 1
 fi
+[ "${1:-}" != possible ] || exit 0
 # A file of this cluster alone: whatever else kubectl is set to, the tests talk to no other.
 [ "$kind" = given ] || export KUBECONFIG=$work/kubeconfig
 
@@ -37,6 +39,18 @@ need_helm() {
   ! command -v helm >/dev/null || return 0
   command -v go >/dev/null || { echo "error: helm is missing; install Helm 3 or 4." >&2; exit 1; }
   GOBIN=$bin go install helm.sh/helm/v4/cmd/helm@v4.1.4
+}
+
+# The engine itself, where the folder of scripts has to provide one.
+need_packages() {
+  local program missing=
+  for program in dockerd iptables ip debootstrap buildah pgrep; do
+    command -v "$program" >/dev/null || missing=$program
+  done
+  [ -n "$missing" ] || return 0
+  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends \
+    docker.io iptables iproute2 debootstrap procps buildah; } >"$work/packages.log" 2>&1 ||
+    { tail -n 20 "$work/packages.log" >&2; exit 1; }
 }
 
 # The programs of the cluster, where it can be reached.
@@ -57,6 +71,7 @@ up() {
       kind get clusters 2>/dev/null | grep -qx "$cluster" ||
         kind create cluster --name "$cluster" --config "$(config)" --wait 180s ;;
     tools)
+      need_packages
       "$tools/up.sh" "$cluster" "$(config)" >"$work/up.log" 2>&1 || {
         tail -n 40 "$work/up.log" >&2
         for log in "$KIND_WORK"/*.log; do echo "== $log" >&2; tail -n 10 "$log" >&2; done
@@ -142,5 +157,5 @@ case ${1:-} in
   model) model "$2" ;;
   image) cat "$work/$2.image" ;;
   run) shift; inside "$@" ;;
-  *) sed -n '2,16p' "${BASH_SOURCE[0]}" | sed 's/^# \{0,1\}//' >&2; exit 2 ;;
+  *) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

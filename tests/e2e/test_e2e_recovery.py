@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cluster_stream import ClusterStream
-from infd import SYSTEM, infd, signal_ranks
+from infd import SYSTEM, exhaust_memory, infd, signal_ranks
 from kube import Kube, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(1200)]
@@ -49,6 +49,10 @@ def stop_rank(kube: Kube) -> None:
     signal_ranks(kube, VICTIM, signal.SIGSTOP)
 
 
+def exhaust_rank(kube: Kube) -> None:
+    exhaust_memory(kube, VICTIM)
+
+
 def delete_service(kube: Kube) -> None:
     kube.kubectl("delete", "service", NAME)
 
@@ -63,6 +67,7 @@ def restart_operator(_: Kube) -> None:
         (delete_worker, True),
         (kill_rank, True),
         (stop_rank, True),
+        (exhaust_rank, True),
         (delete_service, False),
         (restart_operator, False),
     ],

@@ -56,7 +56,7 @@ def resident(kube: Kube, pod: str) -> int:
     return int(kube.kubectl("exec", pod, "--", "python", "-c", _RESIDENT))
 
 
-_RANKS = """
+_FIND_RANKS = """
 import os, sys
 def children(parent):
     found = []
@@ -69,14 +69,36 @@ def children(parent):
     return found
 # The supervisor is the pod's first process, the fork server its child, the ranks children of that.
 ranks = [rank for server in children(1) for rank in children(server)]
-if len(sys.argv) > 1:
-    for rank in ranks:
-        os.kill(rank, int(sys.argv[1]))
-print(*ranks)
+print(*ranks, flush=True)
 """
+
+_SIGNAL_RANKS = (
+    _FIND_RANKS
+    + """
+for rank in ranks:
+    os.kill(rank, int(sys.argv[1]))
+"""
+)
+
+# The kernel chooses a victim by its score, which anybody may raise.
+_EXHAUST_MEMORY = (
+    _FIND_RANKS
+    + """
+for rank in ranks:
+    open(f"/proc/{rank}/oom_score_adj", "w").write("1000")
+hoard = []
+while all(os.path.exists(f"/proc/{rank}") for rank in ranks):
+    hoard.append(b"x" * 2**24)
+"""
+)
 
 
 def signal_ranks(kube: Kube, pod: str, number: int) -> list[int]:
     """Send a signal to the rank processes of a worker pod; gives their ids there."""
-    answer = kube.kubectl("exec", pod, "--", "python", "-c", _RANKS, str(number))
+    answer = kube.kubectl("exec", pod, "--", "python", "-c", _SIGNAL_RANKS, str(number))
     return [int(pid) for pid in answer.split()]
+
+
+def exhaust_memory(kube: Kube, pod: str) -> None:
+    """Fill a worker pod's memory until the kernel has killed a rank, or the whole container."""
+    kube.try_kubectl("exec", pod, "--", "python", "-c", _EXHAUST_MEMORY)
