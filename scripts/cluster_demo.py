@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+from cluster_kit import CLIENT, RESIDENT, client_pod, image_values
+
 CHART = Path(__file__).resolve().parents[1] / "charts" / "torpor"
 SYSTEM = "torpor-system"
 SPACE = "torpor-demo"
@@ -39,19 +41,6 @@ for line in answer:
 print(f"\\n  (first token after {first:.1f} s)")
 """
 
-# Resident bytes of all processes of a worker pod.
-MEMORY = """
-import os
-total = 0
-for pid in filter(str.isdigit, os.listdir("/proc")):
-    try:
-        text = open(f"/proc/{pid}/status").read()
-    except OSError:
-        continue
-    total += sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("RssAnon:"))
-print(round(total / 1024))
-"""
-
 
 def run(*command: str, text: str = "") -> str:
     """Standard output; a failure ends the demo with what the program said."""
@@ -70,13 +59,9 @@ def say(text: str) -> None:
 
 
 def install(operator: str, runtime: str) -> None:
-    values = []
-    for key, image in (("image", operator), ("runtimeImage", runtime)):
-        repository, _, tag = image.rpartition(":")
-        values += ["--set", f"{key}.repository={repository}", "--set-string", f"{key}.tag={tag}"]
     run(
         *("helm", "upgrade", "--install", "torpor", str(CHART), "--namespace", SYSTEM),
-        *("--create-namespace", "--wait", "--timeout", "300s", *values),
+        *("--create-namespace", "--wait", "--timeout", "300s", *image_values(operator, runtime)),
     )
 
 
@@ -93,25 +78,9 @@ def deployment(model: str) -> str:
     return json.dumps({**kind, "metadata": {"name": NAME}, "spec": spec})
 
 
-def client(runtime: str) -> str:
-    container = {
-        "name": "client",
-        "image": runtime,
-        "command": ["python", "-c", "import time; time.sleep(1e9)"],
-    }
-    return json.dumps(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "client"},
-            "spec": {"terminationGracePeriodSeconds": 0, "containers": [container]},
-        }
-    )
-
-
 def request() -> None:
     body = {"model": NAME, "prompt": PROMPT, "max_tokens": 40, "temperature": 0, "stream": True}
-    command = ["kubectl", "--namespace", SPACE, "exec", "client", "--", "python", "-c", REQUEST]
+    command = ["kubectl", "--namespace", SPACE, "exec", CLIENT, "--", "python", "-c", REQUEST]
     print(f"{PROMPT} ...", flush=True)
     subprocess.run([*command, NAME, json.dumps(body)], check=True)
 
@@ -125,8 +94,8 @@ def memory() -> str:
         "-o",
         "jsonpath={.items[*].metadata.name}",
     ).split()
-    used = {pod: kubectl("exec", pod, "--", "python", "-c", MEMORY).strip() for pod in pods}
-    return ", ".join(f"{pod} {mib} MiB" for pod, mib in used.items())
+    used = {pod: int(kubectl("exec", pod, "--", "python", "-c", RESIDENT)) for pod in pods}
+    return ", ".join(f"{pod} {size / 2**20:.0f} MiB" for pod, size in used.items())
 
 
 def wait_reason(reason: str) -> float:
@@ -145,7 +114,7 @@ def main(operator: str, runtime: str, model: str) -> None:
     say("install the operator")
     install(operator, runtime)
     subprocess.run(["kubectl", "create", "namespace", SPACE], capture_output=True, check=False)
-    kubectl("apply", "-f", "-", text=client(runtime))
+    kubectl("apply", "-f", "-", text=json.dumps(client_pod(runtime)))
     say("kubectl apply: tensor parallel over three worker pods")
     begin = time.monotonic()
     kubectl("apply", "-f", "-", text=deployment(model))
@@ -153,7 +122,7 @@ def main(operator: str, runtime: str, model: str) -> None:
     kubectl("wait", "infd", NAME, "--for=condition=Ready", "--timeout=900s")
     print(f"Ready after {time.monotonic() - begin:.1f} s")
     print(kubectl("get", "infd,pods", "-o", "wide"))
-    kubectl("wait", "pod", "client", "--for=condition=Ready", "--timeout=600s")
+    kubectl("wait", "pod", CLIENT, "--for=condition=Ready", "--timeout=600s")
     say("a completion through the Service")
     request()
     say("kubectl scale --replicas=0")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterable
 
+import msgspec
+
 from torpor_operator import names
+from torpor_protocol.pods import EngineKeys
+from torpor_protocol.rpc import RankKeys
 from torpor_protocol.transport.derive import bearer_token, curve_keys, derive
 from torpor_protocol.transport.keys import CurveKeys
 
@@ -37,13 +40,13 @@ def _replica_texts(master: bytes, uid: str, replica: int, workers: int) -> dict[
     engine = engine_keys(master, uid, replica)
     pairs = [worker_keys(master, uid, replica, worker) for worker in range(workers)]
     known = [pair.public for pair in pairs]
-    texts = {
-        names.engine_item(replica): json.dumps(
-            {"public": engine.public, "secret": engine.secret, "workers": known}
-        )
-    }
+    texts = {names.engine_item(replica): _text(EngineKeys(engine.public, engine.secret, known))}
     for worker, pair in enumerate(pairs):
-        texts[names.worker_item(replica, worker)] = json.dumps(
-            {"public": pair.public, "secret": pair.secret, "server": engine.public}
-        )
+        keys = RankKeys(pair.public, pair.secret, engine.public)
+        texts[names.worker_item(replica, worker)] = _text(keys)
     return texts
+
+
+def _text(keys: EngineKeys | RankKeys) -> str:
+    """As ``read_engine_keys`` and ``read_worker_keys`` in the pods take it."""
+    return msgspec.json.encode(keys).decode("ascii")

@@ -147,6 +147,9 @@ class RankKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     secret: str = ""
     server: str = ""
 
+    def __repr__(self) -> str:
+        return f"RankKeys(public={self.public!r}, server={self.server!r})"
+
 
 class Form(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="form"):
     """Start these ranks under the group id of the header. ``keys`` runs parallel to

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_stream import CLIENT, client_pod
+from cluster_kit import CLIENT, client_pod, image_values
 from infd import SYSTEM
 from kube import Kube
 
@@ -40,19 +40,6 @@ def helm(*arguments: str) -> str:
     return done.stdout
 
 
-def image_values(images: dict[str, str]) -> list[str]:
-    values = []
-    for value, name in (("image", "operator"), ("runtimeImage", "runtime")):
-        repository, _, tag = images[name].rpartition(":")
-        values += [
-            "--set",
-            f"{value}.repository={repository}",
-            "--set-string",
-            f"{value}.tag={tag}",
-        ]
-    return values
-
-
 @pytest.fixture(scope="session")
 def operator(images: dict[str, str]) -> Iterator[Kube]:
     """The chart, installed; gives the operator's namespace."""
@@ -68,7 +55,7 @@ def operator(images: dict[str, str]) -> Iterator[Kube]:
         "--wait",
         "--timeout",
         "180s",
-        *image_values(images),
+        *image_values(images["operator"], images["runtime"]),
     )
     yield Kube(SYSTEM)
 

@@ -8,9 +8,8 @@ import threading
 import time
 from typing import Any
 
-from kube import Kube, Object
-
-CLIENT = "client"
+from cluster_kit import CLIENT
+from kube import Kube
 
 # Runs in the pod. One line per event: seconds since the request, then what came.
 _PROGRAM = """
@@ -25,25 +24,6 @@ for line in answer:
     if line.startswith("data: ") or answer.status != 200 or not line.startswith(":"):
         print(json.dumps({"line": line}), flush=True)
 """
-
-
-def client_pod(image: str) -> Object:
-    """A pod that does nothing, in which requests are made."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": CLIENT},
-        "spec": {
-            "terminationGracePeriodSeconds": 0,
-            "containers": [
-                {
-                    "name": "client",
-                    "image": image,
-                    "command": ["python", "-c", "import time; time.sleep(1e9)"],
-                }
-            ],
-        },
-    }
 
 
 class ClusterStream:

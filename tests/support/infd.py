@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cluster_kit import RESIDENT
 from kube import Kube, Object
 
 # Where the tests install the operator.
@@ -38,22 +39,9 @@ def infd(name: str, model: str, **spec: Any) -> Object:
     }
 
 
-_RESIDENT = """
-import os
-total = 0
-for pid in filter(str.isdigit, os.listdir("/proc")):
-    try:
-        lines = open(f"/proc/{pid}/status").read().splitlines()
-    except OSError:
-        continue
-    total += sum(int(line.split()[1]) for line in lines if line.startswith("RssAnon:"))
-print(total * 1024)
-"""
-
-
 def resident(kube: Kube, pod: str) -> int:
     """Private bytes of all processes of a pod."""
-    return int(kube.kubectl("exec", pod, "--", "python", "-c", _RESIDENT))
+    return int(kube.kubectl("exec", pod, "--", "python", "-c", RESIDENT))
 
 
 _FIND_RANKS = """
