@@ -150,6 +150,13 @@ def check(folder: Path) -> None:
     (folder / COMPLETE).write_text(json.dumps(note, indent=2) + "\n")
 
 
+def let_everybody_read(folder: Path) -> None:
+    """safetensors makes files that only their owner may read, and pods are somebody else."""
+    for file in folder.iterdir():
+        if file.stat().st_mode & 0o444 != 0o444:
+            file.chmod(0o644)
+
+
 def put_in_place(made: Path, folder: Path) -> None:
     """Rename the finished folder; another process that was first wins, and that is fine."""
     if folder.exists() and not is_complete(folder):
@@ -164,6 +171,7 @@ def put_in_place(made: Path, folder: Path) -> None:
 def make(folder: Path) -> None:
     """Make `folder` unless it is already complete."""
     if is_complete(folder):
+        let_everybody_read(folder)
         return
     missing = [name for name in NEEDED_MODULES if importlib.util.find_spec(name) is None]
     if missing:
@@ -180,6 +188,7 @@ def make(folder: Path) -> None:
             made = Path(temporary) / NAME
             convert(gguf, made)
             check(made)
+            let_everybody_read(made)
             put_in_place(made, folder)
     except OSError as error:
         if error.errno is None:  # not of the file system: libraries raise this class for their own

@@ -12,6 +12,7 @@ from typing import Any
 
 from torpor_protocol.config import DType, ModelConfig, RopeScaling
 from torpor_protocol.errors import ModelError
+from torpor_protocol.model_files import check_readable
 
 ARCHITECTURES = ("LlamaForCausalLM",)
 DTYPES: dict[str, DType] = {
@@ -72,6 +73,7 @@ def read_model_config(folder: Path, dtype: str = "auto", max_len: int | None = N
 
 def _read_json(folder: Path, name: str) -> dict[str, Any]:
     path = folder / name
+    check_readable(folder)
     if not folder.is_dir():
         raise ModelError(
             f"There is no model folder {folder}.",
@@ -83,6 +85,7 @@ def _read_json(folder: Path, name: str) -> dict[str, Any]:
             f"The model folder {folder} has no {name}.",
             "Give a folder as transformers saves it: config.json, tokenizer.json, *.safetensors.",
         )
+    check_readable(path)
     try:
         if path.stat().st_size > MAX_CONFIG_BYTES:
             raise ValueError("it is larger than 1 MiB")

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from torpor_protocol.errors import ModelError
+from torpor_protocol.model_files import check_readable
 
 MAX_FILE_BYTES = 256 * 2**20
 _SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token")
@@ -47,6 +48,7 @@ def read_files(folder: Path) -> TokenizerFiles:
 
 
 def _read(path: Path) -> bytes:
+    check_readable(path)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ModelError(f"{path} is larger than {MAX_FILE_BYTES} bytes.", "Check the file.")

@@ -9,6 +9,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from torpor_protocol.errors import ModelError
+from torpor_protocol.model_files import check_readable
 from torpor_worker.loader.errors import WeightsCorrupt
 
 SINGLE = "model.safetensors"
@@ -32,6 +33,8 @@ def read_checkpoint(folder: Path) -> dict[str, TensorEntry]:
     damaged.
     """
     index = folder / INDEX
+    check_readable(folder)
+    check_readable(index)
     if not index.is_file():
         single = folder / SINGLE
         if not single.is_file():
@@ -68,6 +71,7 @@ def _read_index(index: Path) -> dict[str, str]:
 def _read_header(file: Path) -> dict[str, TensorEntry]:
     if not file.is_file():
         raise ModelError(f"{file} is missing.", DOWNLOAD)
+    check_readable(file)
     try:
         with safe_open(file, framework="pt") as opened:
             slices = {name: opened.get_slice(name) for name in opened.keys()}  # noqa: SIM118
