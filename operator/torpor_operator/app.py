@@ -21,6 +21,7 @@ from torpor_operator.lease import LeaseGuard
 from torpor_operator.manifests import fingerprint
 from torpor_operator.metrics import Metrics
 from torpor_operator.observe import Observer
+from torpor_operator.patience import patiently
 from torpor_operator.plan import plan
 from torpor_operator.pods import view_pod
 from torpor_operator.reconcile import Reconciler
@@ -56,7 +57,7 @@ class Operator:
     async def start(self) -> None:
         """Raises LeaseLost when another operator is at work, ConfigError when the cluster is not
         ready for this one, ClusterError when it cannot be reached."""
-        await self._guard.acquire()
+        await patiently(self._guard.acquire, clock=time.monotonic)
         await self._first_list()
         self._spawn("queue", self.queue.run())
         self._spawn("resync", self._resync())
@@ -85,9 +86,9 @@ class Operator:
         return await self._reconciler.reconcile(key, self.queue.add)
 
     async def _first_list(self) -> None:
-        """What is wrong with the installation is said at once: later it would look like a hang."""
+        """What is wrong with the installation ends the start: later it would look like a hang."""
         try:
-            await self._add_all()
+            await patiently(self._add_all, clock=time.monotonic)
         except NotFound as error:
             raise ConfigError(
                 f"The cluster does not know {PLURAL}.{GROUP}.",

@@ -80,7 +80,10 @@ class KubernetesCluster:
 
     async def create(self, manifest: Manifest) -> None:
         path = path_to(manifest["kind"], manifest["metadata"]["namespace"])
-        await self._call("POST", path, {"fieldManager": FIELD_MANAGER}, manifest)
+        # Strict: an unknown field (a typo in affinity, a volume of a later Kubernetes) is refused
+        # and not left out without a word.
+        query = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        await self._call("POST", path, query, manifest)
         self._metrics.wrote("create", manifest["kind"])
 
     async def delete_pod(self, namespace: str, ref: PodRef) -> None:

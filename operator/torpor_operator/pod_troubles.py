@@ -11,7 +11,7 @@ from typing import Any, Final
 from torpor_operator import names
 from torpor_operator.model import Manifest, Role
 from torpor_operator.reasons import TELLING_EXITS, exit_reason
-from torpor_operator.words import last_words, pull_cause, sentence
+from torpor_operator.words import last_words, pull_cause, scheduler_words, sentence
 
 _PULL_REASONS: Final = frozenset(
     {
@@ -75,7 +75,7 @@ def _unscheduled(pod: Manifest, status: Manifest) -> Trouble:
     scheduled = next((each for each in conditions if each.get("type") == "PodScheduled"), none)
     if scheduled.get("status") != "False":
         return Trouble()
-    words = sentence(scheduled.get("message") or "")
+    words = scheduler_words(scheduled.get("message") or "")
     told = f"No node takes the pod {pod['metadata']['name']}: {words}"
     folded = words.lower()
     if "persistentvolumeclaim" in folded:
@@ -108,9 +108,11 @@ def _waiting(
     if reason == "CrashLoopBackOff":
         return _ended(pod, (container.get("lastState") or {}).get("terminated") or {})
     if reason in ("CreateContainerConfigError", "CreateContainerError", "RunContainerError"):
-        kind = "InvalidSpec" if reason == "CreateContainerConfigError" else "CrashLoop"
-        name = pod["metadata"]["name"]
-        return Trouble(kind, f"The container of {name} cannot start: {sentence(message)}")
+        told = f"The container of {pod['metadata']['name']} cannot start: {sentence(message)}"
+        if reason != "CreateContainerConfigError":
+            return Trouble("CrashLoop", told)
+        fix = f" Create it, or correct spec.{role_of(pod)}.env." if _is_missing(message) else ""
+        return Trouble("InvalidSpec", f"{told}{fix}")
     return _mounting(warning)
 
 
@@ -136,16 +138,24 @@ def _pull(pod: Manifest, message: str) -> Trouble:
 def _mounting(warning: tuple[str, str] | None) -> Trouble:
     reason, message = warning or ("", "")
     if reason in _MOUNT_WARNINGS:
-        return Trouble("VolumeNotFound", f"A volume cannot be mounted: {sentence(message)}")
+        fix = " Create what is missing, or correct its name." if _is_missing(message) else ""
+        return Trouble("VolumeNotFound", f"A volume cannot be mounted: {sentence(message)}{fix}")
     return Trouble("", "The container is being created.")
 
 
+def _is_missing(message: str) -> bool:
+    return "not found" in message or "couldn't find" in message
+
+
 def _running(pod: Manifest, container: dict[str, Any]) -> Trouble:
-    """Between two ends of an engine that cannot start, the cause stays until it is ready."""
+    """Between two ends of an engine that cannot start, the cause stays until it is ready. One end
+    of unknown cause may be an accident; the second one in a row is not."""
     ended = (container.get("lastState") or {}).get("terminated") or {}
-    if container.get("ready") or ended.get("exitCode") not in TELLING_EXITS:
+    if container.get("ready") or not ended.get("exitCode"):
         return Trouble()
-    return _ended(pod, ended)
+    if ended["exitCode"] in TELLING_EXITS or container.get("restartCount", 0) > 1:
+        return _ended(pod, ended)
+    return Trouble()
 
 
 def _ended(pod: Manifest, ended: dict[str, Any]) -> Trouble:

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 from torpor_operator import names
 from torpor_operator.deployment import Deployment
 from torpor_operator.model import EngineView, Observed, PodView
-from torpor_operator.reasons import BLOCKING, FAULTS, REASONS, TELLING_EXITS, engine_reason
+from torpor_operator.reasons import BLOCKING, FAULTS, REASONS, engine_reason
 from torpor_operator.words import fit
 from torpor_protocol.api import ReplicaState
 
@@ -154,7 +154,7 @@ def _why_gone(deployment: Deployment, bare: Replica, previous: Mapping[str, Any]
 
 def _has_moved_on(engine: PodView, told: Mapping[str, Any]) -> bool:
     """A reason from the engine's last end is over as soon as it gets further than a start."""
-    if engine.exit_code not in TELLING_EXITS or engine.phase != "Running" or not told:
+    if engine.exit_code < 0 or engine.phase != "Running" or not told:
         return False
     return told.get("lifecycle") != "Starting" or bool(told.get("group") or told.get("load"))
 

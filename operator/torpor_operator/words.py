@@ -30,6 +30,10 @@ _PULL_CAUSES: Final = (
 )
 
 
+# What the scheduler adds to its reason; it says nothing that a user could act on.
+_SCHEDULER_NOISE: Final = re.compile(r"\s*(no new claims to deallocate|preemption:).*", re.DOTALL)
+
+
 def fit(text: str, longest: int = LONGEST) -> str:
     """On one line and not longer than ``longest`` characters."""
     line = printable(" ".join(text.split()))
@@ -40,6 +44,11 @@ def sentence(text: str) -> str:
     """With a full stop at its end, so that another one may follow."""
     line = fit(text)
     return line if not line or line[-1] in ".!?…" else f"{line}."
+
+
+def scheduler_words(text: str) -> str:
+    """Why no node takes a pod, without what preemption would have done."""
+    return sentence(_SCHEDULER_NOISE.sub("", text).rstrip(", "))
 
 
 def last_words(log: str) -> str:

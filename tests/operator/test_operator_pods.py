@@ -87,13 +87,22 @@ CASES = {
     "no Secret for a variable": Case(
         waiting("CreateContainerConfigError", 'secret "proxy" not found'),
         "InvalidSpec",
-        'secret "proxy" not found',
+        'secret "proxy" not found. Create it, or correct spec.worker.env.',
+    ),
+    "a container of a wrong form": Case(
+        waiting("CreateContainerConfigError", "image will run as root"), "InvalidSpec", "as root."
     ),
     "no volume": Case(
         waiting("ContainerCreating"),
         "VolumeNotFound",
         "timed out",
         warning=("FailedMount", "timed out waiting"),
+    ),
+    "no Secret for a volume": Case(
+        waiting("ContainerCreating"),
+        "VolumeNotFound",
+        'secret "ca" not found. Create what is missing, or correct its name.',
+        warning=("FailedMount", 'secret "ca" not found'),
     ),
     "another warning": Case(
         waiting("ContainerCreating"), "", "being created", warning=("BackOff", "slow")
@@ -123,6 +132,18 @@ CASES = {
         container(state={"running": {}}, lastState={"terminated": {"exitCode": 3, "message": LOG}}),
         "ModelNotFound",
     ),
+    "between two crashes of unknown cause": Case(
+        container(state={"running": {}}, lastState={"terminated": {"exitCode": 1}}), "CrashLoop"
+    ),
+    "after one crash of unknown cause": Case(
+        container(
+            state={"running": {}}, lastState={"terminated": {"exitCode": 1}}, restartCount=1
+        ),
+        "",
+    ),
+    "ended without being asked to, and started": Case(
+        container(state={"running": {}}, lastState={"terminated": {"exitCode": 0}}), ""
+    ),
     "well again": Case(
         container(ready=True, state={"running": {}}, lastState={"terminated": {"exitCode": 3}}),
         "",
@@ -141,6 +162,15 @@ def test_what_is_wrong_with_a_pod(case: Case) -> None:
     seen = view_pod(pod(case.given, spec=case.spec), case.warning)
     assert seen.reason == case.then
     assert case.told in seen.message
+
+
+def test_what_preemption_would_have_done_is_left_out() -> None:
+    words = (
+        "0/1 nodes are available: 1 Insufficient nvidia.com/gpu. no new claims to deallocate, "
+        "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+    )
+    told = view_pod(pod(unschedulable(words), spec=GPU)).message
+    assert told.endswith("1 Insufficient nvidia.com/gpu. Free or add nodes with nvidia.com/gpu.")
 
 
 def test_the_message_of_a_failing_pull_does_not_change_between_attempts() -> None:
