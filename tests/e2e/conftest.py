@@ -40,9 +40,8 @@ def helm(*arguments: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="session")
-def operator(images: dict[str, str]) -> Iterator[Kube]:
-    """The chart, installed; gives the operator's namespace."""
+def install_operator(images: dict[str, str]) -> None:
+    """The chart, as all tests find it."""
     chart = str(ROOT / "charts" / "torpor")
     helm(
         "upgrade",
@@ -57,17 +56,29 @@ def operator(images: dict[str, str]) -> Iterator[Kube]:
         "180s",
         *image_values(images["operator"], images["runtime"]),
     )
-    yield Kube(SYSTEM)
+
+
+@pytest.fixture(scope="session")
+def operator(images: dict[str, str]) -> Kube:
+    """The chart, installed; gives the operator's namespace."""
+    install_operator(images)
+    return Kube(SYSTEM)
 
 
 @pytest.fixture(scope="module")
-def kube(operator: Kube, images: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Kube]:
-    """A namespace for the module, with a client pod in it; it goes at the end."""
+def space(operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
+    """A namespace for the module; it goes at the end."""
     name = request.module.__name__.removeprefix("test_").replace("_", "-")
     kube = Kube(f"e2e-{name}")
     kube.kubectl("delete", "namespace", kube.namespace, "--ignore-not-found", "--timeout=120s")
     kube.kubectl("create", "namespace", kube.namespace)
-    kube.apply(client_pod(images["runtime"]))
-    kube.kubectl("wait", "pod", CLIENT, "--for=condition=Ready", "--timeout=300s", timeout=330)
     yield kube
     kube.kubectl("delete", "namespace", kube.namespace, "--timeout=120s", timeout=150)
+
+
+@pytest.fixture(scope="module")
+def kube(space: Kube, images: dict[str, str]) -> Kube:
+    """The module's namespace, with a client pod in it."""
+    space.apply(client_pod(images["runtime"]))
+    space.kubectl("wait", "pod", CLIENT, "--for=condition=Ready", "--timeout=300s", timeout=330)
+    return space
