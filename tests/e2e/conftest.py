@@ -6,17 +6,15 @@ Run by `make test-e2e`, which names the images in the environment.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from cluster_kit import CLIENT, client_pod, image_values
+from cluster_kit import CLIENT, client_pod
+from helm_chart import install_operator
 from infd import SYSTEM
 from kube import Kube
 
-ROOT = Path(__file__).resolve().parents[2]
 # Asked once: the environment of each test holds nothing of the user's.
 IMAGES = {
     name: os.environ.get(f"TORPOR_E2E_{name.upper()}_IMAGE", "")
@@ -32,32 +30,6 @@ def images() -> dict[str, str]:
     return IMAGES
 
 
-def helm(*arguments: str) -> str:
-    done = subprocess.run(
-        ["helm", *arguments], capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.returncode == 0, f"helm {' '.join(arguments)}: {done.stderr}"
-    return done.stdout
-
-
-def install_operator(images: dict[str, str]) -> None:
-    """The chart, as all tests find it."""
-    chart = str(ROOT / "charts" / "torpor")
-    helm(
-        "upgrade",
-        "--install",
-        "torpor",
-        chart,
-        "--namespace",
-        SYSTEM,
-        "--create-namespace",
-        "--wait",
-        "--timeout",
-        "180s",
-        *image_values(images["operator"], images["runtime"]),
-    )
-
-
 @pytest.fixture(scope="session")
 def operator(images: dict[str, str]) -> Kube:
     """The chart, installed; gives the operator's namespace."""
@@ -68,8 +40,8 @@ def operator(images: dict[str, str]) -> Kube:
 @pytest.fixture(scope="module")
 def space(operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
     """A namespace for the module; it goes at the end."""
-    name = request.module.__name__.removeprefix("test_").replace("_", "-")
-    kube = Kube(f"e2e-{name}")
+    name = request.module.__name__.rpartition(".")[2].removeprefix("test_").replace("_", "-")
+    kube = Kube(name)
     kube.kubectl("delete", "namespace", kube.namespace, "--ignore-not-found", "--timeout=120s")
     kube.kubectl("create", "namespace", kube.namespace)
     yield kube

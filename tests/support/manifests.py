@@ -247,6 +247,16 @@ SCHEMA: dict[str, Case] = {
         {"spec.engine.resources.limits": {"a b": 1}},
         "a qualified name",
     ),
+    "request name": Case(
+        {"spec.engine.resources.requests": {"cpu": 1}},
+        {"spec.engine.resources.requests": {"a b": 1}},
+        "a qualified name",
+    ),
+    "node label": Case(
+        {"spec.engine.nodeSelector": {"a.com/b": "c"}},
+        {"spec.engine.nodeSelector": {"a b": "c"}},
+        "a qualified name",
+    ),
     "root": Case(
         {"spec.worker.securityContext.runAsUser": 1},
         {"spec.worker.securityContext.runAsUser": 0},

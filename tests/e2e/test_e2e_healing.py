@@ -1,0 +1,139 @@
+"""A deployment that lacked something serves by itself when it is there: claim, folder, image, GPU."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from infd import infd
+from kube import Kube, Object, wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(900)]
+
+CLAIM, FOLDER = "later", "smollm2"
+DEVICE = "torpor.dev/e2e-device"
+_COPY = "import shutil, sys; shutil.copytree('/model', sys.argv[1])"
+
+
+def together(deployment: str) -> dict[str, Any]:
+    """On the node of that deployment's pods: a claim may be of one node."""
+    term = {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"torpor.dev/deployment": deployment}},
+    }
+    return {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def claim() -> Object:
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": CLAIM},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+
+
+def filler(images: dict[str, str], deployment: str) -> Object:
+    """Copies the model from its image into the claim. As root: a new volume is often root's."""
+    mounts = [{"name": "model", "mountPath": "/model"}, {"name": "claim", "mountPath": "/claim"}]
+    container = {
+        "name": "fill",
+        "image": images["runtime"],
+        "command": ["python", "-c", _COPY, f"/claim/{FOLDER}"],
+        "securityContext": {"runAsUser": 0, "runAsNonRoot": False},
+        "volumeMounts": mounts,
+    }
+    volumes = [
+        {"name": "model", "image": {"reference": images["model"]}},
+        {"name": "claim", "persistentVolumeClaim": {"claimName": CLAIM}},
+    ]
+    spec = {
+        "restartPolicy": "Never",
+        "affinity": together(deployment),
+        "containers": [container],
+        "volumes": volumes,
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "filler"}, "spec": spec}
+
+
+def has_default_class(kube: Kube) -> bool:
+    key = "storageclass.kubernetes.io/is-default-class"
+    classes = kube.listed("storageclass")
+    return any((each["metadata"].get("annotations") or {}).get(key) == "true" for each in classes)
+
+
+def test_a_claim_is_made_and_then_filled(space: Kube, images: dict[str, str]) -> None:
+    if not has_default_class(space):
+        pytest.skip("the cluster has no default StorageClass")
+    name, near = "claimed", {"affinity": together("claimed")}
+    model = {"source": f"pvc://{CLAIM}/{FOLDER}"}
+    space.apply(infd(name, images["model"], model=model, engine=near, worker=near))
+    space.wait_reason(name, "VolumeNotFound", 60)
+    space.apply(claim())
+    started = time.monotonic()
+    space.wait_reason(name, "ModelNotFound", 120)
+    assert f"/model/{FOLDER}" in space.condition(name)["message"]
+    print(f"empty claim: told {time.monotonic() - started:.1f} s after the claim was made")
+    uids = space.uids(name)
+    space.apply(filler(images, name))
+    space.kubectl(
+        "wait", "pod/filler", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=120s"
+    )
+    started = time.monotonic()
+    space.wait_ready(name, 400)
+    print(f"filled claim: Ready {time.monotonic() - started:.1f} s later")
+    assert space.uids(name) == uids, "the pods themselves heal"
+    space.kubectl("delete", "infd", name, "--timeout=60s")
+
+
+def test_a_corrected_image_serves(space: Kube, images: dict[str, str]) -> None:
+    name, wrong = "corrected", images["runtime"].rpartition(":")[0] + ":none-such"
+    space.apply(infd(name, images["model"], engine={"image": wrong}, worker={"image": wrong}))
+    space.wait_reason(name, "ImagePullFailed", 60)
+    images_removed = {"spec": {"engine": {"image": None}, "worker": {"image": None}}}
+    space.kubectl("patch", "infd", name, "--type=merge", "-p", json.dumps(images_removed))
+    started = time.monotonic()
+    space.wait_ready(name, 400)
+    print(f"corrected image: Ready after {time.monotonic() - started:.1f} s")
+    space.kubectl("delete", "infd", name, "--timeout=60s")
+
+
+@pytest.fixture
+def device(space: Kube) -> Iterator[None]:
+    """A device on one node, as a device plug-in would report it; it goes at the end."""
+    node = space.listed("nodes", "!node-role.kubernetes.io/control-plane") or space.listed("nodes")
+    name = node[0]["metadata"]["name"]
+    path = f"/status/capacity/{DEVICE.replace('/', '~1')}"
+
+    def patch(operation: dict[str, str]) -> None:
+        words = json.dumps([operation | {"path": path}])
+        space.kubectl("patch", "node", name, "--subresource=status", "--type=json", "-p", words)
+
+    patch({"op": "add", "value": "1"})
+    yield
+    patch({"op": "remove"})
+
+
+def test_a_device_appears(
+    space: Kube, images: dict[str, str], request: pytest.FixtureRequest
+) -> None:
+    name, nowhere = "devices", {"nodeSelector": {"torpor.dev/none-such": "true"}}
+    worker = {"accelerator": DEVICE}
+    space.apply(infd(name, images["model"], engine=nowhere, worker=worker))
+    space.wait_reason(name, "InsufficientGPU", 60)
+    request.getfixturevalue("device")
+    wait_for(
+        lambda: space.pods(name, "worker")[0]["spec"].get("nodeName"),
+        60,
+        lambda: f"no node takes it: {space.condition(name)}",
+    )
+    wait_for(
+        lambda: space.condition(name, "WorkersReady")["reason"] != "InsufficientGPU",
+        60,
+        lambda: f"it stays: {space.condition(name)}",
+    )
+    space.kubectl("delete", "infd", name, "--timeout=60s")
