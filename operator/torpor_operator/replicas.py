@@ -94,8 +94,9 @@ def _worth_waiting_for(deployment: Deployment, replica: Replica) -> bool:
 
 
 def _rank(replica: Replica) -> int:
-    """How much a replica is worth keeping awake; the smaller the more."""
-    if replica.leaving:
+    """How much a replica is worth keeping awake; the smaller the more. One whose engine goes, or
+    is gone, comes last: its end has begun, and no other may look better meanwhile."""
+    if replica.engine is None or replica.engine.deleting:
         return 4
     if replica.awake or replica.state == "Waking":
         return 0

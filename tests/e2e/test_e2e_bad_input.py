@@ -73,8 +73,7 @@ CASES = {
         worker(serviceAccountName="later"), "InvalidSpec", '"later" not found', "ResourcesCreated"
     ),
     "affinity": Bad(
-        worker(affinity={"nodeAfinity": {}}), "InvalidSpec", "affinity.nodeAfinity",
-        "ResourcesCreated",
+        worker(affinity={"nodeAfinity": {}}), "InvalidSpec", "nodeAfinity", "ResourcesCreated"
     ),
     "hub": Bad(source("hf://org/name"), "InvalidSpec", "Put the model on a volume", "SpecValid"),
     "autoscaling": Bad(

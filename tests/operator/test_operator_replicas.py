@@ -35,6 +35,10 @@ def look(given: dict[int, Any], **spec: Any) -> dict[int, Replica]:
     for index, said in given.items():
         if said == "deleting":
             pods += replica_pods(index, deleting=True)
+        elif said == "ending":
+            pods += [replace(pod, deleting=pod.role == "engine") for pod in replica_pods(index)]
+        elif said == "without engine":
+            pods += replica_pods(index)[1:]
         elif said == "blocked":
             pods += replica_pods(index, phase="Pending", reason="ImagePullFailed")
         elif said == "old":
@@ -76,6 +80,12 @@ CASES = {
     "a gap is filled": Case({1: AWAKE}, replicas=2, awake=(0, 1)),
     "one less sleeps": Case(
         {0: AWAKE, 1: AWAKE}, awake=(0,), kept=(1,), calls=("on_call 1 False", "sleep 1")
+    ),
+    "the end of one goes on though the other has come to nothing": Case(
+        {0: "ending", 1: "blocked"}, standby={"maxReplicas": 0}, awake=(1,), surplus=(0,)
+    ),
+    "and when its engine is gone": Case(
+        {0: "without engine", 1: "blocked"}, standby={"maxReplicas": 0}, awake=(1,), surplus=(0,)
     ),
     "two less: one sleeps and one ends": Case(
         {0: AWAKE, 1: AWAKE, 2: AWAKE},

@@ -15,12 +15,12 @@ _ENGINE = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "
 _WORKER = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}
 
 
-def infd(name: str, model: str, **spec: Any) -> Object:
+def infd(name: str, image: str, /, **spec: Any) -> Object:
     """A CPU deployment of a model image; parts of its spec as given, merged one level deep."""
     body: dict[str, Any] = {
         "replicas": 1,
         "model": {
-            "source": f"oci://{model}",
+            "source": f"oci://{image}",
             "dtype": "float32",
             "servedNames": [name],
             "maxModelLen": 1024,
