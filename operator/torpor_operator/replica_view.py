@@ -79,10 +79,6 @@ class Replica:
         return self.state == "Failed" or (not self.steady and self.reason in FAULTS)
 
     @property
-    def leaving(self) -> bool:
-        return all(pod.deleting for pod in self.pods)
-
-    @property
     def ready(self) -> bool:
         """Whether its engine is in the client Service."""
         return self.engine is not None and self.engine.ready

@@ -177,8 +177,10 @@ def test_it_heals_when_the_thing_appears(space: Kube, name: str, thing: Object) 
     space.apply(thing)
     started = time.monotonic()
     wait_for(
-        lambda: (space.condition(name, "WorkersReady")["reason"] != CASES[name].reason)
-        and reason_column(space, name) != CASES[name].reason,
+        lambda: (
+            (space.condition(name, "WorkersReady")["reason"] != CASES[name].reason)
+            and reason_column(space, name) != CASES[name].reason
+        ),
         180,
         lambda: f"it stays {space.condition(name)}",
     )

@@ -119,19 +119,6 @@ def test_the_scale_subresource_counts_engine_pods(api: ApiProxy, space: Kube, sh
     assert chosen == {f"{shown}-0-engine"}, selector
 
 
-def test_kubectl_scale_writes_the_wanted_replicas(space: Kube, shown: str) -> None:
-    before = space.uids(shown)
-    space.kubectl("scale", "infd", shown, "--current-replicas=1", "--replicas=2")
-    wait_for(
-        lambda: len(space.pods(shown)) == 6, 60, lambda: f"no second replica: {space.pods(shown)}"
-    )
-    assert before.items() <= space.uids(shown).items()
-    space.scale(shown, 1)
-    both = space.uids(shown)
-    wait_for(lambda: len(space.pods(shown)) == 3, 90, lambda: f"it stays: {space.uids(shown)}")
-    assert space.uids(shown).items() <= both.items(), "no pod is made for scaling down"
-
-
 def test_every_child_is_owned_and_labelled(space: Kube, shown: str) -> None:
     uid = space.get("infd", shown)["metadata"]["uid"]
     kinds = "pods,services,secrets,networkpolicies,poddisruptionbudgets"
@@ -152,3 +139,16 @@ def test_every_child_is_owned_and_labelled(space: Kube, shown: str) -> None:
         (owner,) = child["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == (uid, True), child["metadata"]
         assert len(child["metadata"]["name"]) <= 63
+
+
+def test_kubectl_scale_writes_the_wanted_replicas(space: Kube, shown: str) -> None:
+    before = space.uids(shown)
+    space.kubectl("scale", "infd", shown, "--current-replicas=1", "--replicas=2")
+    wait_for(
+        lambda: len(space.pods(shown)) == 6, 60, lambda: f"no second replica: {space.pods(shown)}"
+    )
+    assert before.items() <= space.uids(shown).items()
+    space.scale(shown, 1)
+    both = space.uids(shown)
+    wait_for(lambda: len(space.pods(shown)) == 3, 90, lambda: f"it stays: {space.uids(shown)}")
+    assert space.uids(shown).items() <= both.items(), "no pod is made for scaling down"

@@ -136,9 +136,7 @@ CASES = {
         container(state={"running": {}}, lastState={"terminated": {"exitCode": 1}}), "CrashLoop"
     ),
     "after one crash of unknown cause": Case(
-        container(
-            state={"running": {}}, lastState={"terminated": {"exitCode": 1}}, restartCount=1
-        ),
+        container(state={"running": {}}, lastState={"terminated": {"exitCode": 1}}, restartCount=1),
         "",
     ),
     "ended without being asked to, and started": Case(
