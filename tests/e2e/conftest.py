@@ -40,8 +40,7 @@ def operator(images: dict[str, str]) -> Kube:
 @pytest.fixture(scope="module")
 def space(operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
     """A namespace for the module; it goes at the end."""
-    name = request.module.__name__.rpartition(".")[2].removeprefix("test_").replace("_", "-")
-    kube = Kube(name)
+    kube = Kube(request.path.stem.removeprefix("test_").replace("_", "-"))
     kube.kubectl("delete", "namespace", kube.namespace, "--ignore-not-found", "--timeout=120s")
     kube.kubectl("create", "namespace", kube.namespace)
     yield kube

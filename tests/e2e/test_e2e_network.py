@@ -1,0 +1,235 @@
+"""Who gets through to a replica: by network policy, and where that lets somebody in, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from besieged import Besieged, found_in, operator_pod, operator_secrets, reached
+from cluster_stream import ClusterStream
+from guests import Guests, guests, policies_are_enforced
+from impostors import admin_requests, forgery, impostors
+from infd import SYSTEM, infd
+from inside import Running, ask, run_inside
+from kube import Kube, wait_for
+from torpor_protocol.transport import CurveKeys
+
+pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(600)]
+
+NAME = "besieged"
+NOWHERE = {"torpor.dev/no-such-node": "true"}
+TOKENS = 48
+
+
+@pytest.fixture(scope="module")
+def around(kube: Kube, images: dict[str, str]) -> Iterator[Guests]:
+    with guests(kube, NAME, images["runtime"]) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def enforced(around: Guests) -> None:
+    if not policies_are_enforced(around):
+        pytest.skip("This cluster's network plug-in does not enforce NetworkPolicies.")
+
+
+@pytest.fixture(scope="module")
+def replica(kube: Kube, images: dict[str, str], around: Guests) -> Iterator[Besieged]:
+    """Two ranks in pods of their own, so that they talk over the network."""
+    # Beside it a deployment that has keys, but no pod that runs.
+    nowhere: dict[str, Any] = {
+        "engine": {"nodeSelector": NOWHERE},
+        "worker": {"accelerator": "none"},
+    }
+    nowhere["worker"]["nodeSelector"] = NOWHERE
+    kube.apply(
+        infd(NAME, images["model"], parallelism={"pipeline": 2}, worker={"ranksPerPod": 1}),
+        infd("other", images["model"], **nowhere),
+    )
+    kube.wait_ready(NAME, 600)
+    wait_for(lambda: kube.exists("secret", "other-keys"), 30, lambda: "no keys of the other one")
+    yield Besieged(kube, NAME, around)
+    kube.kubectl("delete", "infd", NAME, "other", "--timeout=60s")
+
+
+def stream(kube: Kube, tokens: int = TOKENS) -> ClusterStream:
+    body = {"model": NAME, "prompt": "In the mountains a besieged town", "max_tokens": tokens}
+    return ClusterStream(kube, NAME, body)
+
+
+@pytest.fixture(scope="module")
+def golden(kube: Kube, replica: Besieged) -> str:
+    return stream(kube).finish()
+
+
+# By policy
+
+
+@pytest.mark.parametrize("who", ["client", "neighbour", "stranger"])
+def test_a_foreign_pod_reaches_the_client_port_only(
+    enforced: None, replica: Besieged, who: str
+) -> None:
+    targets = [
+        port for pod in (replica.engine, *replica.workers) for port in replica.open_ports(pod)
+    ]
+    engines = {replica.client_port, replica.admin_port, replica.wire_port}
+    assert engines < set(targets), "the ranks listen nowhere: there is nothing to guard"
+    foreign = replica.guests.foreign[who]
+    assert reached(foreign.kube, foreign.pod, targets) == [replica.client_port]
+
+
+def test_the_groups_own_pods_and_the_operator_are_let_in(
+    enforced: None, kube: Kube, replica: Besieged
+) -> None:
+    engine = [replica.client_port, replica.admin_port, replica.wire_port]
+    first, second = replica.workers
+    for pod, others in ((first, second), (second, first), ("insider", first), ("insider", second)):
+        targets = replica.open_ports(others)
+        assert reached(kube, pod, targets + engine) == [
+            *targets,
+            replica.client_port,
+            replica.wire_port,
+        ]
+    ranks = replica.open_ports(first) + replica.open_ports(second)
+    overseer = replica.guests.overseer
+    for pod in (operator_pod(), overseer.pod):
+        assert reached(Kube(SYSTEM), pod, engine + ranks) == engine[:2]
+
+
+@pytest.mark.parametrize("policy", ["engine", "workers"])
+def test_a_policy_that_was_opened_or_deleted_comes_back(
+    kube: Kube, replica: Besieged, policy: str
+) -> None:
+    name = f"{NAME}-{policy}"
+    wanted = kube.get("networkpolicy", name)["spec"]
+    kube.kubectl("patch", "networkpolicy", name, "--type=merge", "-p", '{"spec":{"ingress":[{}]}}')
+    wait_for(lambda: kube.get("networkpolicy", name)["spec"] == wanted, 30, lambda: "stays open")
+    kube.kubectl("delete", "networkpolicy", name)
+    wait_for(lambda: kube.exists("networkpolicy", name), 30, lambda: "does not come back")
+    assert kube.get("networkpolicy", name)["spec"] == wanted
+
+
+# By key
+
+
+def test_the_admin_port_tells_nothing_without_its_token(replica: Besieged) -> None:
+    before = replica.life()
+    overseer = replica.guests.overseer
+    requests = admin_requests(replica, "other")
+    answers = ask(overseer.kube, overseer.pod, replica.admin_port, *requests)
+    assert {status for status, _ in answers} == {401}
+    assert len({body for _, body in answers}) == 1, "answers differ"
+    assert replica.life() == before
+
+
+def test_inside_the_policy_the_wire_gives_nothing_without_the_key(
+    kube: Kube, replica: Besieged, golden: str
+) -> None:
+    """Nor with the key of one pod, beyond what that pod may say for itself."""
+    before = replica.life()
+    for who, (told, reason) in impostors(replica, "other").items():
+        count = replica.refused(reason)
+        assert run_inside(kube, "insider", "wire_attack", told)["answers"] == 0, who
+        wait_for(
+            lambda reason=reason, count=count: replica.refused(reason) > count,
+            20,
+            lambda who=who, reason=reason: f"{who} is not refused as {reason}",
+        )
+    assert stream(kube).finish() == golden
+    assert replica.life() == before
+
+
+# Under load
+
+
+def flood(attack: str, count: int) -> dict[str, Any]:
+    return {"attack": attack, "count": count, "seconds": 8}
+
+
+@pytest.mark.parametrize(
+    ("attack", "count"), [("idle", 200), ("half", 200), ("noise", 1000), ("forged", 100)]
+)
+def test_a_stream_goes_on_under_a_flood_of_the_wire(
+    kube: Kube, replica: Besieged, golden: str, attack: str, count: int
+) -> None:
+    before, refused = replica.life(), replica.refused("handshake")
+    strange = CurveKeys.generate()
+    keys = {"public": strange.public, "secret": strange.secret}
+    keys["server"] = replica.worker_keys()["server"]
+    told = forgery(replica, keys, replica.workers[0]) | flood(attack, count)
+    running = Running(kube, "insider", "wire_attack", told)
+    assert stream(kube).finish() == golden
+    assert stream(kube).finish() == golden
+    assert running.finish()["connections"] >= count
+    wait_for(
+        lambda: replica.refused("handshake") >= refused + count,
+        20,
+        lambda: f"only {replica.refused('handshake') - refused} of {count} are counted",
+    )
+    assert replica.life() == before
+
+
+@pytest.mark.parametrize("port", ["client", "admin"])
+def test_a_stream_goes_on_under_bad_requests_and_slow_connections(
+    kube: Kube, replica: Besieged, golden: str, port: str
+) -> None:
+    before = replica.life()
+    attacker = {"client": replica.guests.foreign["client"], "admin": replica.guests.overseer}[port]
+    told = {
+        "address": replica.client_port if port == "client" else replica.admin_port,
+        "path": "/v1/completions" if port == "client" else "/sleep",
+        "slow": 100,
+        "seconds": 8,
+    }
+    running = Running(attacker.kube, attacker.pod, "http_attack", told)
+    assert stream(kube).finish() == golden
+    assert stream(kube).finish() == golden
+    result = running.finish()
+    assert result["slow"] == 100
+    wrong = {what: got for what, got in result["answers"].items() if got and not 400 <= got < 500}
+    assert not wrong, wrong
+    assert replica.life() == before
+
+
+# From within
+
+
+@pytest.mark.parametrize("role", ["engine", "worker"])
+def test_the_pods_have_no_rights(kube: Kube, replica: Besieged, role: str) -> None:
+    for pod in kube.uids(NAME, role):
+        facts = replica.facts(pod)
+        assert facts["processes"]
+        for process in facts["processes"]:
+            assert 0 not in process["uids"], process["arguments"]
+            assert not any(process["capabilities"]), process["arguments"]
+            assert process["seccomp"] == 2 and process["no_new_privileges"] == 1
+        assert all(facts["refused_writes"].values()), facts["refused_writes"]
+        assert all(facts["read_only"].values()), facts["read_only"]
+        assert not facts["kubernetes_token"]
+        own = {"engine.json", "admin-token"} if role == "engine" else {"worker.json"}
+        assert facts["keys"].keys() == own
+        # Of root, and for the group of the pod to read: nobody in the pod can change it.
+        assert {mode for mode, _ in facts["keys"].values()} == {0o440}
+
+
+def test_no_secret_is_where_it_can_be_read(kube: Kube, replica: Besieged, golden: str) -> None:
+    """Not in an argument, a variable, a log or an object of the cluster."""
+    secrets = replica.secrets()
+    assert len(secrets) >= 1 + 1 + len(replica.workers)
+    for pod in kube.uids(NAME):
+        seen = {f"log of {pod}": kube.kubectl("logs", pod)}
+        for process in replica.facts(pod)["processes"]:
+            seen[f"arguments in {pod}"] = process["arguments"]
+            seen[f"variables in {pod}"] = process["environment"]
+            assert found_in(seen, secrets) == []
+    system = Kube(SYSTEM)
+    objects = "infd,pods,services,events,networkpolicies,poddisruptionbudgets,configmaps"
+    seen = {
+        "log of the operator": system.kubectl("logs", operator_pod()),
+        "objects": kube.kubectl("get", objects, "-o", "json"),
+        "metrics": ask(kube, "client", replica.client_port, ("GET", "/metrics", {}))[0][1],
+    }
+    assert all(seen.values())
+    assert found_in(seen, secrets | operator_secrets()) == []

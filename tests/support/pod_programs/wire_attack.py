@@ -1,0 +1,124 @@
+"""An attacker at the wire port of an engine, who knows everything but a key that is admitted.
+
+Told: address, what to do, and for forgeries keys, a name, a group and a hello. Tells how many
+connections were made and how many frames came back.
+"""
+
+import json
+import os
+import socket
+import sys
+import time
+
+import zmq
+
+from torpor_protocol import rpc
+from torpor_protocol.transport.identity import make_identity
+
+told = json.loads(sys.stdin.readline())
+host, port = told["address"]
+NOISE = (
+    b"GET /state HTTP/1.1\r\nhost: engine\r\n\r\n",
+    b"\xff" + os.urandom(300),
+    b"\x16\x03\x01" + os.urandom(200),
+    bytes(4096),
+    b"\xff" * 64,
+)
+# A greeting of ZMTP 3.1 that asks for CURVE; what has to follow it never comes.
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"CURVE".ljust(20, b"\0") + bytes(32)
+
+
+def held(first: bytes) -> int:
+    """Connections that say ``first`` and then nothing, opened anew when they are dropped."""
+    end = time.monotonic() + told["seconds"]
+    made = 0
+    open_ones: list[socket.socket] = []
+    while time.monotonic() < end:
+        while len(open_ones) < told["count"]:
+            connection = socket.create_connection((host, port), timeout=10)
+            connection.sendall(first)
+            connection.setblocking(False)
+            open_ones.append(connection)
+            made += 1
+        time.sleep(0.2)
+        open_ones = [one for one in open_ones if not ended(one)]
+    return made
+
+
+def ended(connection: socket.socket) -> bool:
+    try:
+        while received := connection.recv(4096):
+            del received
+        connection.close()
+        return True
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def noise() -> int:
+    for number in range(told["count"]):
+        with socket.create_connection((host, port), timeout=10) as connection:
+            connection.sendall(NOISE[number % len(NOISE)])
+    return int(told["count"])
+
+
+def frames() -> list[list[bytes]]:
+    """What would lose or fill a group, were it taken: under no group, and under the one told."""
+    messages: list[rpc.WorkerMessage] = [
+        rpc.Hello(**told["hello"]),
+        rpc.RankExited(0, 1, -9, "forged"),
+        rpc.RankHello(0, 1),
+        rpc.Reply(0),
+        rpc.SupervisorStatus([0], [1]),
+        rpc.Disbanded(),
+    ]
+    chosen = [
+        one for one in messages if told["kinds"] is None or type(one).__name__ in told["kinds"]
+    ]
+    groups = [bytes.fromhex(group) for group in told["groups"]]
+    return [[rpc.pack_header(group, 1), rpc.encode(one)] for group in groups for one in chosen]
+
+
+def forged() -> tuple[int, int]:
+    """Peers with the keys that were told, or none, that send frames and wait for any."""
+    answers = 0
+    with zmq.Context() as context:
+        peers = [peer(context) for _ in range(told["count"])]
+        for each in peers:
+            for frame in frames():
+                each.send_multipart(frame)
+        end = time.monotonic() + told["seconds"]
+        while time.monotonic() < end:
+            answers += sum(bool(each.poll(20)) and bool(each.recv_multipart()) for each in peers)
+        for each in peers:
+            each.close()
+    return len(peers), answers
+
+
+def peer(context: zmq.Context[zmq.SyncSocket]) -> zmq.SyncSocket:
+    dealer = context.socket(zmq.DEALER)
+    dealer.linger = 0
+    dealer.routing_id = make_identity(told["name"].encode())
+    if told["server"]:
+        dealer.curve_publickey, dealer.curve_secretkey = (
+            told["public"].encode(),
+            told["secret"].encode(),
+        )
+        dealer.curve_serverkey = told["server"].encode()
+    dealer.connect(f"tcp://{host}:{port}")
+    return dealer
+
+
+made, answers = 0, 0
+match told["attack"]:
+    case "idle":
+        made = held(b"")
+    case "half":
+        made = held(GREETING)
+    case "noise":
+        made = noise()
+    case "forged":
+        made, answers = forged()
+print(json.dumps({"connections": made, "answers": answers}))
