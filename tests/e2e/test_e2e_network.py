@@ -71,9 +71,7 @@ def golden(kube: Kube, replica: Besieged) -> str:
 def test_a_foreign_pod_reaches_the_client_port_only(
     enforced: None, replica: Besieged, who: str
 ) -> None:
-    targets = [
-        port for pod in (replica.engine, *replica.workers) for port in replica.open_ports(pod)
-    ]
+    targets = [port for pod in replica.pods for port in replica.open_ports(pod)]
     engines = {replica.client_port, replica.admin_port, replica.wire_port}
     assert engines < set(targets), "the ranks listen nowhere: there is nothing to guard"
     foreign = replica.guests.foreign[who]
@@ -197,8 +195,8 @@ def test_a_stream_goes_on_under_bad_requests_and_slow_connections(
 
 
 @pytest.mark.parametrize("role", ["engine", "worker"])
-def test_the_pods_have_no_rights(kube: Kube, replica: Besieged, role: str) -> None:
-    for pod in kube.uids(NAME, role):
+def test_the_pods_have_no_rights(replica: Besieged, role: str) -> None:
+    for pod in [replica.engine] if role == "engine" else replica.workers:
         facts = replica.facts(pod)
         assert facts["processes"]
         for process in facts["processes"]:
@@ -218,7 +216,7 @@ def test_no_secret_is_where_it_can_be_read(kube: Kube, replica: Besieged, golden
     """Not in an argument, a variable, a log or an object of the cluster."""
     secrets = replica.secrets()
     assert len(secrets) >= 1 + 1 + len(replica.workers)
-    for pod in kube.uids(NAME):
+    for pod in replica.pods:
         seen = {f"log of {pod}": kube.kubectl("logs", pod)}
         for process in replica.facts(pod)["processes"]:
             seen[f"arguments in {pod}"] = process["arguments"]

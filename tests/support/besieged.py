@@ -14,12 +14,13 @@ from inside import ask, reach, run_inside
 from kube import Kube, Object
 from torpor_protocol.pods import ADMIN_PORT, CLIENT_PORT, WIRE_PORT
 
+WORKERS = 2  # pods of one rank
 LOOPBACK = ("127.", "::1")
 
 
 @dataclass
 class Besieged:
-    """A ready replica 0 of a deployment, and the pods around it."""
+    """A ready replica 0 of a deployment, and the pods around it, some of which have its labels."""
 
     kube: Kube
     name: str
@@ -27,7 +28,8 @@ class Besieged:
 
     def __post_init__(self) -> None:
         self.engine = f"{self.name}-0-engine"
-        self.workers = sorted(self.kube.uids(self.name, "worker"))
+        self.workers = [f"{self.name}-0-worker-{index}" for index in range(WORKERS)]
+        self.pods = [self.engine, *self.workers]
         self.engine_ip = pod_ip(self.kube, self.engine)
         self.client_port = (self.engine_ip, CLIENT_PORT)
         self.admin_port = (self.engine_ip, ADMIN_PORT)
@@ -79,10 +81,8 @@ class Besieged:
     def life(self) -> dict[str, Any]:
         """What changes when anything was lost, or not ready for a moment."""
         state = self.state()
-        pods = {pod["metadata"]["name"]: _life_of(pod) for pod in self.kube.pods(self.name)}
-        assert len(pods) == 1 + len(self.workers)
         return {
-            "pods": pods,
+            "pods": {pod: _life_of(self.kube.get("pod", pod)) for pod in self.pods},
             "ready": _since(self.kube.get("infd", self.name)),
             "group": state["group"],
             "ranks": [rank["pid"] for rank in state["ranks"]],
