@@ -10,17 +10,17 @@ import pytest
 from besieged import Besieged, found_in, operator_pod, operator_secrets, reached
 from cluster_stream import ClusterStream
 from guests import Guests, guests, policies_are_enforced
-from impostors import admin_requests, forgery, impostors
+from impostors import admin_requests, attempts, forger, impostors, strange_keys
 from infd import SYSTEM, infd
 from inside import Running, ask, run_inside
 from kube import Kube, wait_for
-from torpor_protocol.transport import CurveKeys
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(600)]
 
 NAME = "besieged"
 NOWHERE = {"torpor.dev/no-such-node": "true"}
 TOKENS = 48
+FLOOD_SECONDS = 6  # longer than a handshake may take
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +126,13 @@ def test_inside_the_policy_the_wire_gives_nothing_without_the_key(
     kube: Kube, replica: Besieged, golden: str
 ) -> None:
     """Nor with the key of one pod, beyond what that pod may say for itself."""
-    before = replica.life()
-    for who, (told, reason) in impostors(replica, "other").items():
-        count = replica.refused(reason)
-        assert run_inside(kube, "insider", "wire_attack", told)["answers"] == 0, who
-        wait_for(
-            lambda reason=reason, count=count: replica.refused(reason) > count,
-            20,
-            lambda who=who, reason=reason: f"{who} is not refused as {reason}",
-        )
+    sent = impostors(replica, "other")
+    before, refused = replica.life(), replica.refused()
+    told = {"attack": "forged", "peers": [peer for _, peer in sent], "seconds": 3}
+    result = run_inside(kube, "insider", "wire_attack", told | {"address": replica.wire_port})
+    assert result == {"connections": len(sent), "answers": 0}
+    for reason, count in attempts(sent).items():
+        replica.wait_refused(reason, refused.get(reason, 0) + count)
     assert stream(kube).finish() == golden
     assert replica.life() == before
 
@@ -142,8 +140,11 @@ def test_inside_the_policy_the_wire_gives_nothing_without_the_key(
 # Under load
 
 
-def flood(attack: str, count: int) -> dict[str, Any]:
-    return {"attack": attack, "count": count, "seconds": 8}
+def serve_during(attack: Running, kube: Kube, golden: str) -> Any:
+    """Streams until the attack has ended; gives what it tells."""
+    while attack.going_on():
+        assert stream(kube).finish() == golden
+    return attack.finish()
 
 
 @pytest.mark.parametrize(
@@ -152,20 +153,14 @@ def flood(attack: str, count: int) -> dict[str, Any]:
 def test_a_stream_goes_on_under_a_flood_of_the_wire(
     kube: Kube, replica: Besieged, golden: str, attack: str, count: int
 ) -> None:
-    before, refused = replica.life(), replica.refused("handshake")
-    strange = CurveKeys.generate()
-    keys = {"public": strange.public, "secret": strange.secret}
-    keys["server"] = replica.worker_keys()["server"]
-    told = forgery(replica, keys, replica.workers[0]) | flood(attack, count)
-    running = Running(kube, "insider", "wire_attack", told)
-    assert stream(kube).finish() == golden
-    assert stream(kube).finish() == golden
-    assert running.finish()["connections"] >= count
-    wait_for(
-        lambda: replica.refused("handshake") >= refused + count,
-        20,
-        lambda: f"only {replica.refused('handshake') - refused} of {count} are counted",
-    )
+    before, refused = replica.life(), replica.refused().get("handshake", 0)
+    told: dict[str, Any] = {"attack": attack, "count": count, "seconds": FLOOD_SECONDS}
+    if attack == "forged":
+        told["peers"] = [forger(replica)(replica.workers[0], strange_keys(replica))] * count
+    told["address"] = replica.wire_port
+    result = serve_during(Running(kube, "insider", "wire_attack", told), kube, golden)
+    assert result["connections"] >= count and result["answers"] == 0
+    replica.wait_refused("handshake", refused + count)
     assert replica.life() == before
 
 
@@ -174,17 +169,16 @@ def test_a_stream_goes_on_under_bad_requests_and_slow_connections(
     kube: Kube, replica: Besieged, golden: str, port: str
 ) -> None:
     before = replica.life()
-    attacker = {"client": replica.guests.foreign["client"], "admin": replica.guests.overseer}[port]
-    told = {
-        "address": replica.client_port if port == "client" else replica.admin_port,
-        "path": "/v1/completions" if port == "client" else "/sleep",
-        "slow": 100,
-        "seconds": 8,
-    }
+    around = replica.guests
+    told: dict[str, Any] = {"slow": 100, "seconds": FLOOD_SECONDS}
+    if port == "client":
+        attacker = around.foreign["client"]
+        told |= {"address": replica.client_port, "path": "/v1/completions"}
+    else:
+        attacker = around.overseer
+        told |= {"address": replica.admin_port, "path": "/sleep"}
     running = Running(attacker.kube, attacker.pod, "http_attack", told)
-    assert stream(kube).finish() == golden
-    assert stream(kube).finish() == golden
-    result = running.finish()
+    result = serve_during(running, kube, golden)
     assert result["slow"] == 100
     wrong = {what: got for what, got in result["answers"].items() if got and not 400 <= got < 500}
     assert not wrong, wrong

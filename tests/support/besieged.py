@@ -11,7 +11,7 @@ from typing import Any
 from guests import Guests, pod_ip
 from infd import SYSTEM
 from inside import ask, reach, run_inside
-from kube import Kube, Object
+from kube import Kube, Object, wait_for
 from torpor_protocol.pods import ADMIN_PORT, CLIENT_PORT, WIRE_PORT
 
 WORKERS = 2  # pods of one rank
@@ -74,9 +74,17 @@ class Besieged:
         assert status == 200, body
         return json.loads(body)
 
-    def refused(self, reason: str) -> int:
-        """How much the wire has refused for this reason."""
-        return int(self.state()["wire_rejected"].get(reason, 0))
+    def refused(self) -> dict[str, int]:
+        """What the wire has refused so far, by reason."""
+        return dict(self.state()["wire_rejected"])
+
+    def wait_refused(self, reason: str, count: int) -> None:
+        """Until so much was refused for this reason; a connection counts when it has ended."""
+        wait_for(
+            lambda: self.refused().get(reason, 0) >= count,
+            30,
+            lambda: f"{self.refused()}, and not {reason}: {count}",
+        )
 
     def life(self) -> dict[str, Any]:
         """What changes when anything was lost, or not ready for a moment."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from besieged import Besieged, secret_data
@@ -23,6 +25,7 @@ ADMIN_REQUESTS = (
 _NO_GROUP = bytes(16).hex()
 _OTHER_GROUP = "ab" * 16
 _OF_A_GROUP = ("RankExited", "RankHello", "Reply")
+_KINDS = (*_OF_A_GROUP, "Hello", "SupervisorStatus", "Disbanded")
 
 Told = dict[str, Any]
 
@@ -43,47 +46,49 @@ def admin_requests(replica: Besieged, other: str) -> list[tuple[str, str, dict[s
     return [(method, path, head) for method, path in ADMIN_REQUESTS for head in heads]
 
 
-def forgery(replica: Besieged, keys: dict[str, str], name: str, **more: Any) -> Told:
-    """Everything right but the key: the engine's public key, the group, the hello of a worker."""
-    return {
-        "attack": "forged",
-        "address": replica.wire_port,
-        "server": "",
-        "hello": replica.hello(),
-        "groups": [_NO_GROUP, replica.state()["group"]],
-        "kinds": None,
-        "name": name,
-        "count": 1,
-        "seconds": 2,
-    } | {**keys, **more}
+def forger(replica: Besieged) -> Callable[..., Told]:
+    """Makes peers with everything right but the key: the engine's public key, the group, the hello
+    of a worker."""
+    groups = [_NO_GROUP, replica.state()["group"]]
+    known = {"server": "", "hello": replica.hello(), "groups": groups, "kinds": _KINDS}
+    return lambda name, keys, **more: known | {"name": name} | keys | more
 
 
-def impostors(replica: Besieged, other: str) -> dict[str, tuple[Told, str]]:
-    """What is sent to the wire port, and as what it is refused there."""
-    first, second = replica.workers
-    own = replica.worker_keys(1)
+def strange_keys(replica: Besieged) -> dict[str, str]:
+    """A pair that nobody knows, and the engine's own public key."""
     nobody = CurveKeys.generate()
-    strange = {"public": nobody.public, "secret": nobody.secret, "server": own["server"]}
+    server = replica.worker_keys()["server"]
+    return {"public": nobody.public, "secret": nobody.secret, "server": server}
+
+
+def impostors(replica: Besieged, other: str) -> list[tuple[str, Told]]:
+    """As what it is refused, and who sends what."""
+    forge = forger(replica)
+    first, second = replica.workers
+    own, strange = replica.worker_keys(1), strange_keys(replica)
     foreign = _a_workers_keys(replica, other) | {"server": own["server"]}
+    half = strange | {"public": own["public"]}
     rank = f"rank-0-{replica.state()['group']}"
-    stale: dict[str, Any] = {"kinds": _OF_A_GROUP}
-    return {
-        "no key": (forgery(replica, {}, first), "handshake"),
-        "a key of nobody": (forgery(replica, strange, first), "handshake"),
-        "a key of nobody, as a rank": (forgery(replica, strange, rank), "handshake"),
-        "a key of another deployment": (forgery(replica, foreign, first), "handshake"),
-        "a public key without its secret": (
-            forgery(replica, strange | {"public": own["public"]}, second),
-            "handshake",
-        ),
-        "another worker's name": (forgery(replica, own, first), "wrong_identity"),
-        "a rank's name": (forgery(replica, own, rank), "wrong_identity"),
-        "another group": (
-            forgery(replica, own, second, groups=[_OTHER_GROUP], **stale),
-            "stale_group",
-        ),
-        "no group": (forgery(replica, own, second, groups=[_NO_GROUP], **stale), "stale_group"),
-    }
+    return [
+        ("handshake", forge(first, {})),
+        ("handshake", forge(first, strange)),
+        ("handshake", forge(rank, strange)),
+        ("handshake", forge(first, foreign)),
+        ("handshake", forge(second, half)),
+        # With the key of a worker: as another worker, as a rank, and of another group or none.
+        ("wrong_identity", forge(first, own)),
+        ("wrong_identity", forge(rank, own)),
+        ("stale_group", forge(second, own, groups=[_OTHER_GROUP], kinds=_OF_A_GROUP)),
+        ("stale_group", forge(second, own, groups=[_NO_GROUP], kinds=_OF_A_GROUP)),
+    ]
+
+
+def attempts(sent: list[tuple[str, Told]]) -> dict[str, int]:
+    """How much has to be refused, by reason: each connection without a key, else each frame."""
+    counts: Counter[str] = Counter()
+    for reason, peer in sent:
+        counts[reason] += 1 if reason == "handshake" else len(peer["groups"]) * len(peer["kinds"])
+    return dict(counts)
 
 
 def _a_workers_keys(replica: Besieged, deployment: str) -> dict[str, str]:

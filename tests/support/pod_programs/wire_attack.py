@@ -1,7 +1,7 @@
 """An attacker at the wire port of an engine, who knows everything but a key that is admitted.
 
-Told: address, what to do, and for forgeries keys, a name, a group and a hello. Tells how many
-connections were made and how many frames came back.
+Told: address, what to do, for how long, and for forgeries who with which keys sends what. Tells how
+many connections were made and how many frames came back.
 """
 
 import json
@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import time
+from typing import Any
 
 import zmq
 
@@ -64,51 +65,46 @@ def noise() -> int:
     return int(told["count"])
 
 
-def frames() -> list[list[bytes]]:
-    """What would lose or fill a group, were it taken: under no group, and under the one told."""
+def frames(peer: dict[str, Any]) -> list[list[bytes]]:
+    """What would lose or fill a group, were it taken."""
     messages: list[rpc.WorkerMessage] = [
-        rpc.Hello(**told["hello"]),
+        rpc.Hello(**peer["hello"]),
         rpc.RankExited(0, 1, -9, "forged"),
         rpc.RankHello(0, 1),
         rpc.Reply(0),
         rpc.SupervisorStatus([0], [1]),
         rpc.Disbanded(),
     ]
-    chosen = [
-        one for one in messages if told["kinds"] is None or type(one).__name__ in told["kinds"]
-    ]
-    groups = [bytes.fromhex(group) for group in told["groups"]]
-    return [[rpc.pack_header(group, 1), rpc.encode(one)] for group in groups for one in chosen]
+    chosen = [each for each in messages if type(each).__name__ in peer["kinds"]]
+    groups = [bytes.fromhex(group) for group in peer["groups"]]
+    return [[rpc.pack_header(group, 1), rpc.encode(each)] for group in groups for each in chosen]
 
 
 def forged() -> tuple[int, int]:
     """Peers with the keys that were told, or none, that send frames and wait for any."""
     answers = 0
     with zmq.Context() as context:
-        peers = [peer(context) for _ in range(told["count"])]
-        for each in peers:
-            for frame in frames():
-                each.send_multipart(frame)
+        dealers = [dealer(context, peer) for peer in told["peers"]]
         end = time.monotonic() + told["seconds"]
         while time.monotonic() < end:
-            answers += sum(bool(each.poll(20)) and bool(each.recv_multipart()) for each in peers)
-        for each in peers:
+            answers += sum(bool(each.poll(20)) and bool(each.recv_multipart()) for each in dealers)
+        for each in dealers:
             each.close()
-    return len(peers), answers
+    return len(dealers), answers
 
 
-def peer(context: zmq.Context[zmq.SyncSocket]) -> zmq.SyncSocket:
-    dealer = context.socket(zmq.DEALER)
-    dealer.linger = 0
-    dealer.routing_id = make_identity(told["name"].encode())
-    if told["server"]:
-        dealer.curve_publickey, dealer.curve_secretkey = (
-            told["public"].encode(),
-            told["secret"].encode(),
-        )
-        dealer.curve_serverkey = told["server"].encode()
-    dealer.connect(f"tcp://{host}:{port}")
-    return dealer
+def dealer(context: zmq.Context[zmq.SyncSocket], peer: dict[str, Any]) -> zmq.SyncSocket:
+    made = context.socket(zmq.DEALER)
+    made.linger = 0
+    made.routing_id = make_identity(peer["name"].encode())
+    if peer["server"]:
+        made.curve_publickey = peer["public"].encode()
+        made.curve_secretkey = peer["secret"].encode()
+        made.curve_serverkey = peer["server"].encode()
+    made.connect(f"tcp://{host}:{port}")
+    for frame in frames(peer):
+        made.send_multipart(frame)
+    return made
 
 
 made, answers = 0, 0
