@@ -39,13 +39,14 @@ def enforced(around: Guests) -> None:
 def replica(kube: Kube, images: dict[str, str], around: Guests) -> Iterator[Besieged]:
     """Two ranks in pods of their own, so that they talk over the network."""
     # Beside it a deployment that has keys, but no pod that runs.
+    worker = {"ranksPerPod": 1, "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}
     nowhere: dict[str, Any] = {
         "engine": {"nodeSelector": NOWHERE},
         "worker": {"accelerator": "none"},
     }
     nowhere["worker"]["nodeSelector"] = NOWHERE
     kube.apply(
-        infd(NAME, images["model"], parallelism={"pipeline": 2}, worker={"ranksPerPod": 1}),
+        infd(NAME, images["model"], parallelism={"pipeline": 2}, worker=worker),
         infd("other", images["model"], **nowhere),
     )
     kube.wait_ready(NAME, 600)
@@ -182,6 +183,19 @@ def test_a_stream_goes_on_under_bad_requests_and_slow_connections(
     assert result["slow"] == 100
     wrong = {what: got for what, got in result["answers"].items() if got and not 400 <= got < 500}
     assert not wrong, wrong
+    assert replica.life() == before
+
+
+def test_connections_of_clients_do_not_make_it_look_dead(
+    kube: Kube, replica: Besieged, golden: str
+) -> None:
+    """More than the client port takes, for longer than a readiness probe is patient."""
+    before, running = replica.life(), stream(kube, 4 * TOKENS)
+    running.wait_pieces(1)
+    told = {"attack": "idle", "count": 4300, "seconds": 12, "address": replica.client_port}
+    attacker = replica.guests.foreign["neighbour"]
+    assert run_inside(attacker.kube, attacker.pod, "wire_attack", told)["connections"] >= 4300
+    assert running.finish().startswith(golden)
     assert replica.life() == before
 
 

@@ -101,7 +101,9 @@ def test_an_accelerator_is_asked_for_each_rank_of_a_pod() -> None:
 
 def test_probes_and_grace_of_an_engine() -> None:
     container = ENGINE["spec"]["containers"][0]
-    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8000}
+    # On the admin port: clients could take all connections of theirs.
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8001}
+    assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 8001}
     assert container["livenessProbe"]["failureThreshold"] == 6
     assert ENGINE["spec"]["terminationGracePeriodSeconds"] == 70
     assert "livenessProbe" not in WORKER["spec"]["containers"][0]

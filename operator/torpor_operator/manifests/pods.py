@@ -130,7 +130,8 @@ def _port(name: str, number: int) -> Manifest:
 
 
 def _probe(path: str, *, period: int, failures: int) -> Manifest:
-    get = {"path": path, "port": names.CLIENT_PORT}
+    # Not where clients connect: as many as it takes would else make the engine look dead.
+    get = {"path": path, "port": names.ADMIN_PORT}
     timeout = {"periodSeconds": period, "timeoutSeconds": period, "failureThreshold": failures}
     return {"httpGet": get, **timeout}
 

@@ -6,6 +6,7 @@ many connections were made and how many frames came back.
 
 import json
 import os
+import resource
 import socket
 import sys
 import time
@@ -16,6 +17,8 @@ import zmq
 from torpor_protocol import rpc
 from torpor_protocol.transport.identity import make_identity
 
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 told = json.loads(sys.stdin.readline())
 host, port = told["address"]
 NOISE = (
