@@ -61,11 +61,12 @@ class ClusterStream:
         self._thread.start()
 
     def _read(self) -> None:
-        assert self._process.stdout is not None and self._process.stderr is not None
-        for line in self._process.stdout:
-            self._take(json.loads(line))
-        if self._process.wait() and not self.done:
-            self.error = self.error or self._process.stderr.read()
+        with self._process as process:
+            assert process.stdout is not None and process.stderr is not None
+            for line in process.stdout:
+                self._take(json.loads(line))
+            if process.wait() and not self.done:
+                self.error = self.error or process.stderr.read()
 
     def _take(self, event: dict[str, Any]) -> None:
         self.status = event.get("status", self.status)
