@@ -19,7 +19,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3 python3.12 python,\
 .PHONY: help setup demo model test test-slow check lint format types layers sizes crds bench lock clean
 
 help:  ## list the targets
-	@awk -F ':.*##  *' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*##  *' '/^[a-z0-9-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Output goes to standard error, so that `make -s model` prints nothing but the folder.
 $(UV):

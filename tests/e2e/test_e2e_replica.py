@@ -66,7 +66,10 @@ def text(kube: Kube, name: str) -> str:
 def test_tokens_of_three_pods_are_transformers(kube: Kube, wide: str, golden: str) -> None:
     assert text(kube, wide) == golden
     assert len(kube.pods(wide, "engine")) == 1
-    assert len(kube.pods(wide, "worker")) == 3
+    workers = kube.pods(wide, "worker")
+    assert len(workers) == 3
+    nodes = {pod["spec"]["nodeName"] for pod in workers}
+    assert len(nodes) == min(2, len(kube.listed("nodes"))), "the workers share one node"
 
 
 def test_tokens_of_a_pipeline_are_transformers(
