@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from audit_log import AuditLog
 from cluster_kit import CLIENT, client_pod, image_values
 from infd import SYSTEM
 from kube import Kube
+from operator_control import OperatorControl
 
 ROOT = Path(__file__).resolve().parents[2]
 # Asked once: the environment of each test holds nothing of the user's.
@@ -22,6 +24,12 @@ IMAGES = {
     name: os.environ.get(f"TORPOR_E2E_{name.upper()}_IMAGE", "")
     for name in ("operator", "runtime", "model")
 }
+AUDIT_LOG = os.environ.get("TORPOR_E2E_AUDIT_LOG", "")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What looks back at the whole run comes last, whatever its file is called."""
+    items.sort(key=lambda item: getattr(getattr(item, "module", None), "RUNS_LAST", False))
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +49,19 @@ def helm(*arguments: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def operator(images: dict[str, str]) -> Iterator[Kube]:
+def audit() -> AuditLog:
+    """Of the cluster; may be none (``AuditLog.need``)."""
+    return AuditLog(AUDIT_LOG)
+
+
+@pytest.fixture(scope="session")
+def first_moment(audit: AuditLog) -> str:
+    """Of the run, before the operator is installed; in the audit log's form."""
+    return audit.mark(Kube("default"))
+
+
+@pytest.fixture(scope="session")
+def operator(images: dict[str, str], first_moment: str) -> Iterator[Kube]:
     """The chart, installed; gives the operator's namespace."""
     chart = str(ROOT / "charts" / "torpor")
     helm(
@@ -61,10 +81,20 @@ def operator(images: dict[str, str]) -> Iterator[Kube]:
 
 
 @pytest.fixture(scope="module")
+def control(operator: Kube) -> Iterator[OperatorControl]:
+    """The operator, which logs nothing worse than INFO in the module's time."""
+    control = OperatorControl()
+    control.restart()  # what it logged before is not the module's to judge
+    control.logs = ""
+    yield control
+    assert not control.complaints()
+
+
+@pytest.fixture(scope="module")
 def kube(operator: Kube, images: dict[str, str], request: pytest.FixtureRequest) -> Iterator[Kube]:
     """A namespace for the module, with a client pod in it; it goes at the end."""
-    name = request.module.__name__.removeprefix("test_").replace("_", "-")
-    kube = Kube(f"e2e-{name}")
+    name = request.path.stem.removeprefix("test_").replace("_", "-")
+    kube = Kube(name)
     kube.kubectl("delete", "namespace", kube.namespace, "--ignore-not-found", "--timeout=120s")
     kube.kubectl("create", "namespace", kube.namespace)
     kube.apply(client_pod(images["runtime"]))
