@@ -13,9 +13,10 @@ from typing import Final, Protocol
 
 from torpor_operator.cluster_api import Cluster, ClusterError, Conflict
 from torpor_operator.events import event_object
+from torpor_operator.manifests import labels_held, secret_held
 from torpor_operator.memory import Memory
 from torpor_operator.merge_patch import merge_patch
-from torpor_operator.model import EngineCall, Manifest, Plan
+from torpor_operator.model import EngineCall, Manifest, Plan, PodRef
 from torpor_operator.observe import key_of, owned_by
 
 # Without these no pod may start: it would be without keys, or open to everybody.
@@ -148,7 +149,8 @@ class _Step:
             if live is not None and not owned_by(live, self.uid):
                 self._taken(key_of(manifest), _LOOK_AGAIN)
                 return False
-            if live is not None and live.get("data") == manifest.get("data"):
+            self._memory.secret = manifest
+            if live is not None and secret_held(live, manifest):
                 self._memory.applied[key_of(manifest)] = self._fingerprint(manifest)
                 return True
         await self._cluster.apply(manifest)
@@ -159,11 +161,17 @@ class _Step:
         try:
             await self._cluster.create(pod)
         except Conflict:
-            # Ours, if the list was older than it or it is still ending: its events will tell.
             live = await self._cluster.find("Pod", self.namespace, pod["metadata"]["name"])
-            if live is not None and not owned_by(live, self.uid):
+            if live is None:
+                return True
+            if not owned_by(live, self.uid):
                 self._taken(key_of(pod), 0.0)
                 return False
+            # Ours, if the list was older than it or it is still ending: its events will tell. One
+            # that has lost the labels by which it is listed would be looked for in vain.
+            if not labels_held(live, pod):
+                ref = PodRef(pod["metadata"]["name"], live["metadata"]["uid"])
+                await self._cluster.delete_pod(self.namespace, ref)
         return True
 
     def _taken(self, key: str, look_again: float) -> None:

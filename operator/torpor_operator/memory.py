@@ -28,12 +28,15 @@ class Refusal:
 class Memory:
     """Keys are "Kind/name", times are monotonic seconds. ``applied``: fingerprints of what was
     written. ``taken``: names that belong to somebody else, and when to look again. ``status``: the
-    last one that was wanted, and what the API server made of it."""
+    last one that was wanted, and what the API server made of it. ``secret``: the Secret as it was
+    written; ``starts``: the containers that had started when it was last looked at."""
 
     applied: dict[str, str] = field(default_factory=dict)
     taken: dict[str, float] = field(default_factory=dict)
     refusals: dict[str, Refusal] = field(default_factory=dict)
     status: tuple[Manifest, Manifest] = field(default_factory=lambda: ({}, {}))
+    secret: Manifest = field(default_factory=dict)
+    starts: frozenset[tuple[str, int, bool]] = frozenset()
 
     def refuse(self, key: str, message: str, now: float) -> bool:
         """Whether that is news."""

@@ -8,6 +8,7 @@ from typing import Final, Protocol
 
 from torpor_operator import names
 from torpor_operator.cluster_api import Cluster
+from torpor_operator.manifests import secret_held
 from torpor_operator.memory import Memory
 from torpor_operator.model import Child, EngineView, Manifest, Observed, PodView, child_key
 
@@ -54,6 +55,7 @@ class Observer:
         others = [each for each in objects if each["kind"] != "Pod"]
         others += await self._unlisted(namespace, name, others)
         await self._look_again(namespace, uid, memory)
+        await self._check_secret(views, memory)
         engines = await self._poll(views, self._token(uid))
         return Observed(
             resource=resource,
@@ -90,6 +92,18 @@ class Observer:
             live = await self._cluster.find(kind, namespace, name)
             if live is None or owned_by(live, uid):
                 del memory.taken[key]
+
+    async def _check_secret(self, pods: Iterable[PodView], memory: Memory) -> None:
+        """No right to watch it; but only a container that starts reads it, so it is looked at
+        whenever one has ended or started, and left in peace while nothing moves."""
+        starts = frozenset((pod.uid, pod.restarts, pod.ready) for pod in pods)
+        if starts == memory.starts or not memory.secret:
+            return
+        key, metadata = key_of(memory.secret), memory.secret["metadata"]
+        live = await self._cluster.find("Secret", metadata["namespace"], metadata["name"])
+        if live is None or not secret_held(live, memory.secret):
+            memory.applied.pop(key, None)
+        memory.starts = starts
 
     async def _poll(self, pods: Iterable[PodView], token: str) -> dict[int, EngineView]:
         asked = [pod for pod in pods if pod.role == names.ENGINE and pod.ip and not pod.deleting]

@@ -246,6 +246,41 @@ def test_a_secret_that_was_deleted_unseen_comes_back_before_the_pods_that_need_i
     assert here.writes == ["apply Secret/demo-keys", "create Pod/demo-0-engine"]
 
 
+@pytest.mark.parametrize("broken", [None, {"data": {"admin-token": "eQ=="}}, {"metadata": {}}])
+def test_a_secret_that_drifted_unseen_is_written_again_when_a_container_starts(
+    broken: Manifest | None,
+) -> None:
+    def planner(observed: Observed) -> Plan:
+        known = "Secret/demo-keys" in observed.applied
+        return Plan(apply=() if known else (SECRET,))
+
+    here = world(planner, POD)
+    here.run()
+    here.run()
+    here.cluster.remove("Secret", "demo-keys")
+    if broken is not None:
+        metadata = SECRET["metadata"] | {"labels": {}} if "metadata" in broken else {}
+        here.cluster.put(SECRET | broken | ({"metadata": metadata} if metadata else {}))
+    here.run()
+    assert here.writes == [], "while nothing moves nobody looks"
+    here.cluster.remove("Pod", "demo-0-engine")
+    here.cluster.put(POD)  # with another uid
+    here.run()
+    assert here.writes == ["apply Secret/demo-keys"]
+    here.run()
+    assert here.writes == []
+
+
+def test_a_pod_that_lost_the_labels_by_which_it_is_listed_goes() -> None:
+    hidden = child("Pod", "demo-0-engine")
+    hidden["metadata"]["labels"] = {}
+    here = world(Plan(create=(POD,)), hidden)
+    here.run()
+    assert here.writes == ["create Pod/demo-0-engine", "delete Pod/demo-0-engine"]
+    here.run()
+    assert here.writes == ["create Pod/demo-0-engine"]
+
+
 def test_the_status_is_written_where_it_differs_and_only_then() -> None:
     here = world(Plan(status={"replicas": 1, "loadProgress": {"phase": "Loading"}}))
     here.run()

@@ -94,5 +94,4 @@ def exhaust_memory(kube: Kube, pod: str) -> None:
 
 def broken_infd(name: str, model: str, **spec: Any) -> Object:
     """One whose model's image does not exist: all its children do, and its pods cost nothing."""
-    absent = {"source": f"oci://{model.rpartition(':')[0]}:no-such-tag"}
-    return infd(name, model, **spec | {"model": absent | spec.get("model", {})})
+    return infd(name, f"{model.rpartition(':')[0]}:no-such-tag", **spec)

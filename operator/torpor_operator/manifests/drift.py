@@ -22,6 +22,17 @@ def differs(live: Manifest, wanted: Manifest) -> bool:
     )
 
 
+def labels_held(live: Manifest, wanted: Manifest) -> bool:
+    return _within(wanted["metadata"]["labels"], live["metadata"].get("labels") or {})
+
+
+def secret_held(live: Manifest, wanted: Manifest) -> bool:
+    """Keys that others have added do not matter."""
+    return _metadata_held(live["metadata"], wanted["metadata"]) and _within(
+        wanted.get("data") or {}, live.get("data") or {}
+    )
+
+
 def fingerprint(manifest: Manifest) -> str:
     """Of a whole manifest, so that an equal one need not be applied again."""
     text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
