@@ -72,8 +72,10 @@ def _delete_resource(kube: Kube) -> None:
     kube.kubectl("delete", "infd", "going", "--timeout=60s")
     told = time.monotonic() - started
     wait_for(lambda: not children(kube, uid), 60, lambda: f"left: {list(identities(kube, uid))}")
-    print(f"no operator: delete returns after {told:.1f} s, last child gone after "
-          f"{time.monotonic() - started:.1f} s")
+    print(
+        f"no operator: delete returns after {told:.1f} s, last child gone after "
+        f"{time.monotonic() - started:.1f} s"
+    )
 
 
 def _delete_namespace(other: Kube) -> None:

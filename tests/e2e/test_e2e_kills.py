@@ -22,7 +22,11 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 # Seconds after the command was started; kubectl itself takes 0.2 s of them.
 LATEST_KILL = 1.5
 SETTLE_SECONDS = 120
-ALTERED = {"standby": {"maxReplicas": 0}, "parallelism": {"pipeline": 2}, "worker": {"ranksPerPod": 1}}
+ALTERED = {
+    "standby": {"maxReplicas": 0},
+    "parallelism": {"pipeline": 2},
+    "worker": {"ranksPerPod": 1},
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +48,9 @@ class Disturbed:
         self._killer.kill_in(moment)
         command()
         self._killer.killed()
-        there = len(self.kube.listed("pods,services,networkpolicies", f"torpor.dev/deployment={name}"))
+        there = len(
+            self.kube.listed("pods,services,networkpolicies", f"torpor.dev/deployment={name}")
+        )
         print(f"killed after {moment:.2f} s with {there} children there")
 
 
@@ -84,7 +90,13 @@ def remove(kube: Kube) -> None:
     wait_for(lambda: not children(kube, uid), 60, lambda: "children are left")
 
 
-def one_round(disturbed: Disturbed, expected: dict[int, str], images: dict[str, str], *, scalings: tuple[int, ...]) -> None:
+def one_round(
+    disturbed: Disturbed,
+    expected: dict[int, str],
+    images: dict[str, str],
+    *,
+    scalings: tuple[int, ...],
+) -> None:
     kube = disturbed.kube
     disturbed.during(lambda: kube.apply(spec_of(images)), "victim")
     wait_state(kube, "victim", expected[1], SETTLE_SECONDS)

@@ -56,7 +56,9 @@ def test_pods_have_no_token(trio: Kube, role: str) -> None:
     spec = pod["spec"]
     assert spec["automountServiceAccountToken"] is False
     sources = [
-        source for volume in spec["volumes"] for source in volume.get("projected", {"sources": []})["sources"]
+        source
+        for volume in spec["volumes"]
+        for source in volume.get("projected", {"sources": []})["sources"]
     ]
     assert not [source for source in sources if "serviceAccountToken" in source]
     look = f"import os; print(os.path.exists({TOKEN!r}), os.path.exists('/tmp'))"

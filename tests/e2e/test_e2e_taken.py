@@ -37,7 +37,9 @@ def all_foreign(labels: dict[str, str]) -> list[Object]:
         foreign("v1", "Service", "wanted", labels, {"spec": SERVICE}),
         foreign("v1", "Service", "wanted-pods", labels, {"spec": SERVICE}),
         foreign("networking.k8s.io/v1", "NetworkPolicy", "wanted-engine", labels, {"spec": POLICY}),
-        foreign("networking.k8s.io/v1", "NetworkPolicy", "wanted-workers", labels, {"spec": POLICY}),
+        foreign(
+            "networking.k8s.io/v1", "NetworkPolicy", "wanted-workers", labels, {"spec": POLICY}
+        ),
         foreign("policy/v1", "PodDisruptionBudget", "wanted", labels, {"spec": BUDGET}),
         foreign("v1", "Pod", "wanted-0-engine", labels, {"spec": POD}),
     ]
@@ -80,7 +82,9 @@ def test_foreign_objects_stay_as_they_are(
         kube.kubectl("delete", kind, name, "--now")
         left = [each for each in left if f"{each['kind']}/{each['metadata']['name']}" != key]
         wait_for(
-            lambda gone=key: not kube.condition("wanted", "ResourcesCreated")["message"].startswith(f"{gone} "),
+            lambda gone=key: (
+                not kube.condition("wanted", "ResourcesCreated")["message"].startswith(f"{gone} ")
+            ),
             30,
             lambda: f"not healed: {kube.condition('wanted', 'ResourcesCreated')}",
         )

@@ -1,4 +1,4 @@
-"""The children of a deployment, as they are and as far as two deployments can be compared by them."""
+"""The children of a deployment, as they are and as far as two deployments compare by them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def children(kube: Kube, uid: str) -> list[Object]:
 
 
 def identities(kube: Kube, uid: str) -> dict[str, tuple[str, str]]:
-    """"Kind/name" -> uid and resourceVersion."""
+    """ "Kind/name" -> uid and resourceVersion."""
     return {
         f"{each['kind']}/{each['metadata']['name']}": _identity(each)
         for each in children(kube, uid)
