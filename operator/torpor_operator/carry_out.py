@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from torpor_operator.cluster_api import Cluster, ClusterError, Conflict
+from torpor_operator.cluster_api import Cluster, ClusterError, Conflict, NamespaceEnding
 from torpor_operator.events import event_object
 from torpor_operator.manifests import labels_held, secret_held
 from torpor_operator.memory import Memory
@@ -60,7 +60,8 @@ class Executor:
         self, plan: Plan, resource: Manifest, memory: Memory, again: Callable[[], None]
     ) -> bool:
         """``again`` is called when an engine call has ended. Returns whether something was refused
-        that the status does not tell yet. Raises the first ClusterError."""
+        that the status does not tell yet. Raises the first ClusterError, and NamespaceEnding at
+        once: the rest would be in vain."""
         step = _Step(self._cluster, resource, memory, self._fingerprint, self._clock)
         for manifest in plan.apply:
             await step.attempt(manifest, step.apply)
@@ -133,6 +134,8 @@ class _Step:
             return
         try:
             done = await write(manifest)
+        except NamespaceEnding:
+            raise
         except ClusterError as error:
             done = False
             if error.refusal:

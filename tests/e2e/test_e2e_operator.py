@@ -104,7 +104,7 @@ CHANGES = (
     ("Service/awake-pods", '{"spec": {"publishNotReadyAddresses": false}}'),
     ("NetworkPolicy/awake-engine", OPEN),
     ("NetworkPolicy/awake-workers", OPEN),
-    ("PodDisruptionBudget/awake", '{"spec": {"maxUnavailable": "100%"}}'),
+    ("PodDisruptionBudget/awake", '{"spec": {"minAvailable": 1}}'),
 )
 UNLABELLED = json.dumps(
     {"metadata": {"labels": {"app.kubernetes.io/managed-by": None, "torpor.dev/deployment": None}}}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import pytest
 
 from memory_cluster import NAME, NAMESPACE, UID, MemoryCluster, child, deployment
+from torpor_operator.api_paths import checked
 from torpor_operator.carry_out import Executor
-from torpor_operator.cluster_api import ClusterError
+from torpor_operator.cluster_api import ClusterError, NamespaceEnding, NotFound
 from torpor_operator.metrics import Metrics
 from torpor_operator.model import (
     EngineCall,
@@ -36,6 +38,7 @@ POLICY = child("NetworkPolicy", "demo-engine")
 SERVICE = child("Service", "demo-pods")
 POD = child("Pod", "demo-0-engine")
 QUOTA = ClusterError(403, "Forbidden", "exceeded quota: gpus")
+ENDING = NamespaceEnding(403, "Forbidden", "because it is being terminated")
 DOWN = ClusterError(0, "", "The API server is away.")
 
 
@@ -324,6 +327,47 @@ def test_a_deployment_that_is_gone_or_going_is_forgotten_and_nothing_is_written(
     here.cluster.remove(KIND, NAME)
     assert here.run() == Outcome(gone=True)
     assert here.writes == []
+
+
+def test_a_deployment_that_goes_while_it_is_worked_on_is_no_error() -> None:
+    def planner(_: Observed) -> Plan:
+        here.cluster.remove(KIND, NAME)
+        return Plan(create=(POD,), status={"replicas": 1})
+
+    here = world(planner)
+    here.cluster.failures[f"status {KIND}/demo"] = [NotFound(404, "NotFound", "demo not found")]
+    assert here.run() == Outcome(gone=True)
+    assert UID in here.forgotten
+
+
+def test_not_found_is_an_error_while_the_deployment_is_there() -> None:
+    here = world(Plan(create=(POD,)))
+    here.cluster.failures["create Pod/demo-0-engine"] = [NotFound(404, "NotFound", "no such kind")]
+    with pytest.raises(NotFound, match="no such kind"):
+        here.run()
+
+
+def test_in_a_namespace_that_ends_nothing_more_is_tried_or_told() -> None:
+    plan = Plan(
+        apply=(SERVICE,),
+        create=(POD,),
+        status={"replicas": 1},
+        events=(Event("Warning", "PodLost", "The pod is gone."),),
+    )
+    here = world(plan)
+    here.cluster.failures["apply Service/demo-pods"] = [ENDING]
+    assert here.run() == Outcome(gone=True)
+    assert here.writes == ["apply Service/demo-pods"]
+
+
+def test_the_answer_of_an_ending_namespace_is_told_from_other_refusals() -> None:
+    cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
+    answer = {"reason": "Forbidden", "message": "It ends.", "details": {"causes": [cause]}}
+    with pytest.raises(NamespaceEnding, match="It ends"):
+        checked("POST", "/x", 403, json.dumps(answer).encode())
+    with pytest.raises(ClusterError) as refused:
+        checked("POST", "/x", 403, b'{"message": "exceeded quota"}')
+    assert refused.value.refusal and not isinstance(refused.value, NamespaceEnding)
 
 
 def test_another_deployment_of_the_same_name_inherits_no_memory() -> None:
