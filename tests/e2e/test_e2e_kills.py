@@ -71,17 +71,15 @@ def expected(kube: Kube, killer: Killer, images: dict[str, str]) -> dict[int, st
 
 
 def settled(kube: Kube, pods: int) -> str:
-    """The state that stays for longer than the operator's pause between two looks."""
+    """The state after which nothing comes any more."""
     wait_for(lambda: len(kube.pods("victim")) == pods, 60, lambda: "the pods are not made")
     kube.wait_reason("victim", "ModelNotFound", 60)
     deadline = time.monotonic() + SETTLE_SECONDS
-    state = end_state(kube, "victim")
-    while True:
-        time.sleep(12)
-        before, state = state, end_state(kube, "victim")
-        if state == before:
-            return state
+    state = ""
+    while state != (state := end_state(kube, "victim")):
         assert time.monotonic() < deadline, "it does not come to rest"
+        time.sleep(6)
+    return state
 
 
 def remove(kube: Kube) -> None:

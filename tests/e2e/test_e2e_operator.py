@@ -155,3 +155,46 @@ def test_labels_that_were_taken_away_come_back(trio: Kube, key: str) -> None:
     wanted = wanted_fields(trio, key)
     trio.kubectl("patch", kind, name, "--type=merge", "-p", UNLABELLED)
     wait_restored(trio, key, wanted)
+
+
+@pytest.mark.parametrize(
+    "label", ["torpor.dev/deployment", "torpor.dev/role", "torpor.dev/replica"]
+)
+def test_a_pod_that_lost_a_label_is_replaced(trio: Kube, label: str) -> None:
+    """Nothing selects it any more, and its name is taken until it goes."""
+    [pod] = trio.pods("broken", "worker")
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    trio.kubectl("label", "pod", name, f"{label}-")
+    wait_for(
+        lambda: trio.uids("broken", "worker").get(name, uid) != uid,
+        60,
+        lambda: f"{name} stays: {trio.get('pod', name)['metadata']['labels']}",
+    )
+    [made] = trio.pods("broken", "worker")
+    assert made["metadata"]["labels"] == pod["metadata"]["labels"]
+
+
+def test_the_secret_is_back_before_pods_need_it(trio: Kube) -> None:
+    before = trio.get("secret", "broken-keys")
+    trio.kubectl("delete", "secret", "broken-keys")
+    trio.kubectl("delete", "pod", "broken-0-worker-0", "--now")
+    wait_for(lambda: trio.exists("secret", "broken-keys"), 30, lambda: "it does not come back")
+    after = trio.get("secret", "broken-keys")
+    assert after["data"] == before["data"]
+    assert after["metadata"]["ownerReferences"] == before["metadata"]["ownerReferences"]
+
+
+def test_changed_keys_are_put_right_when_a_container_starts(trio: Kube) -> None:
+    """The operator may not watch Secrets; a container that ends lets it look."""
+    before = trio.get("secret", "awake-keys")["data"]
+    worker = trio.pods("awake", "worker")[0]["metadata"]["name"]
+    changed = '{"data": {"worker-0-0.json": "e30=", "added": "e30="}}'
+    trio.kubectl("patch", "secret", "awake-keys", "--type=merge", "-p", changed)
+    end = "import os, signal; os.kill(1, signal.SIGTERM)"
+    trio.kubectl("exec", worker, "--", "python", "-c", end)
+    wait_for(
+        lambda: before.items() <= trio.get("secret", "awake-keys")["data"].items(),
+        60,
+        lambda: f"the keys stay as they were put: {list(trio.get('secret', 'awake-keys')['data'])}",
+    )
+    trio.wait_ready("awake", 240)
