@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from torpor_operator.cluster_api import Cluster, ClusterError, Conflict, NamespaceEnding
 from torpor_operator.events import event_object
-from torpor_operator.manifests import labels_held, secret_held
+from torpor_operator.manifests import differs, labels_held
 from torpor_operator.memory import Memory
 from torpor_operator.merge_patch import merge_patch
 from torpor_operator.model import EngineCall, Manifest, Plan, PodRef
@@ -36,15 +36,13 @@ class Calls(Protocol):
 
 
 class Executor:
-    """``clock`` is monotonic, ``now`` unix seconds. ``token`` gives the admin token of a uid,
-    ``fingerprint`` what ``Observed.applied`` holds for a manifest."""
+    """``clock`` is monotonic, ``now`` unix seconds. ``token`` gives the admin token of a uid."""
 
     def __init__(
         self,
         cluster: Cluster,
         calls: Calls,
         token: Callable[[str], str],
-        fingerprint: Callable[[Manifest], str],
         *,
         clock: Callable[[], float],
         now: Callable[[], float],
@@ -52,7 +50,6 @@ class Executor:
         self._cluster = cluster
         self._calls = calls
         self._token = token
-        self._fingerprint = fingerprint
         self._clock = clock
         self._now = now
 
@@ -62,7 +59,7 @@ class Executor:
         """``again`` is called when an engine call has ended. Returns whether something was refused
         that the status does not tell yet. Raises the first ClusterError, and NamespaceEnding at
         once: the rest would be in vain."""
-        step = _Step(self._cluster, resource, memory, self._fingerprint, self._clock)
+        step = _Step(self._cluster, resource, memory, self._clock)
         for manifest in plan.apply:
             await step.attempt(manifest, step.apply)
         for ref in plan.delete:
@@ -105,7 +102,6 @@ class _Step:
         cluster: Cluster,
         resource: Manifest,
         memory: Memory,
-        fingerprint: Callable[[Manifest], str],
         clock: Callable[[], float],
     ) -> None:
         self.namespace: str = resource["metadata"]["namespace"]
@@ -115,7 +111,6 @@ class _Step:
         self.unguarded = False
         self._cluster = cluster
         self._memory = memory
-        self._fingerprint = fingerprint
         self._clock = clock
 
     async def guarded(self, work: Awaitable[None]) -> bool:
@@ -152,12 +147,12 @@ class _Step:
             if live is not None and not owned_by(live, self.uid):
                 self._taken(key_of(manifest), _LOOK_AGAIN)
                 return False
-            self._memory.secret = manifest
-            if live is not None and secret_held(live, manifest):
-                self._memory.applied[key_of(manifest)] = self._fingerprint(manifest)
-                return True
+            if live is None or differs(live, manifest):
+                await self._cluster.apply(manifest)
+                live = manifest
+            self._memory.secret = live
+            return True
         await self._cluster.apply(manifest)
-        self._memory.applied[key_of(manifest)] = self._fingerprint(manifest)
         return True
 
     async def create(self, pod: Manifest) -> bool:

@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 from torpor_operator import names
 from torpor_operator.cluster_api import Cluster
-from torpor_operator.manifests import secret_held
 from torpor_operator.memory import Memory
 from torpor_operator.model import Child, EngineView, Manifest, Observed, PodView, child_key
 
@@ -55,13 +54,12 @@ class Observer:
         others = [each for each in objects if each["kind"] != "Pod"]
         others += await self._unlisted(namespace, name, others)
         await self._look_again(namespace, uid, memory)
-        await self._check_secret(views, memory)
+        others += await self._secret(namespace, name, uid, views, memory)
         engines = await self._poll(views, self._token(uid))
         return Observed(
             resource=resource,
             pods=views,
             children=tuple(_child(each, uid) for each in others),
-            applied=dict(memory.applied),
             taken=frozenset(memory.taken),
             refused={key: refusal.message for key, refusal in memory.refusals.items()},
             engines=engines,
@@ -93,17 +91,17 @@ class Observer:
             if live is None or owned_by(live, uid):
                 del memory.taken[key]
 
-    async def _check_secret(self, pods: Iterable[PodView], memory: Memory) -> None:
+    async def _secret(
+        self, namespace: str, name: str, uid: str, pods: Iterable[PodView], memory: Memory
+    ) -> list[Manifest]:
         """No right to watch it; but only a container that starts reads it, so it is looked at
         whenever one has ended or started, and left in peace while nothing moves."""
         starts = frozenset((pod.uid, pod.restarts, pod.ready) for pod in pods)
-        if starts == memory.starts or not memory.secret:
-            return
-        key, metadata = key_of(memory.secret), memory.secret["metadata"]
-        live = await self._cluster.find("Secret", metadata["namespace"], metadata["name"])
-        if live is None or not secret_held(live, memory.secret):
-            memory.applied.pop(key, None)
-        memory.starts = starts
+        if starts != memory.starts:
+            live = await self._cluster.find("Secret", namespace, names.keys_secret(name))
+            memory.secret = live if live is not None and owned_by(live, uid) else None
+            memory.starts = starts
+        return [] if memory.secret is None else [memory.secret]
 
     async def _poll(self, pods: Iterable[PodView], token: str) -> dict[int, EngineView]:
         asked = [pod for pod in pods if pod.role == names.ENGINE and pod.ip and not pod.deleting]

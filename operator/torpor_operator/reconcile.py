@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, Protocol
 
-from torpor_operator import names
 from torpor_operator.carry_out import Executor
 from torpor_operator.cluster_api import Cluster, NamespaceEnding, NotFound
 from torpor_operator.memory import Memory
 from torpor_operator.metrics import Metrics
-from torpor_operator.model import Manifest, Observed, Plan, child_key
+from torpor_operator.model import Manifest, Observed, Plan
 from torpor_operator.observe import Observer
 from torpor_operator.settings import Settings
 from torpor_operator.workqueue import Key, Outcome
@@ -79,7 +77,7 @@ class Reconciler:
             return self._gone(key)
         memory = self._memory(key, resource["metadata"]["uid"])
         observed = await self._observer.look(resource, memory)
-        plan = self._plan(observed, key)
+        plan = self._planner(observed, self._settings, self._now())
         try:
             news = await self._executor.carry_out(plan, resource, memory, lambda: again(key))
         except NamespaceEnding:
@@ -99,16 +97,6 @@ class Reconciler:
         except NotFound:
             return None
         return None if resource["metadata"].get("deletionTimestamp") else resource
-
-    def _plan(self, observed: Observed, key: Key) -> Plan:
-        """Pods need the Secret, which may have been deleted unseen: it is written again with
-        them, unless it turns out to be there."""
-        plan = self._planner(observed, self._settings, self._now())
-        secret = child_key("Secret", names.keys_secret(key.name))
-        if not plan.create or secret not in observed.applied:
-            return plan
-        applied = {name: value for name, value in observed.applied.items() if name != secret}
-        return self._planner(replace(observed, applied=applied), self._settings, self._now())
 
     def _memory(self, key: Key, uid: str) -> Memory:
         known, memory = self._memories.get(key, ("", Memory()))

@@ -29,6 +29,12 @@ def staying(kube: Kube, control: OperatorControl, images: dict[str, str]) -> str
     return "staying"
 
 
+def of_staying(kube: Kube) -> tuple[str, dict[str, tuple[str, str]]]:
+    """Whatever is written to it or to a child of it changes this."""
+    metadata = kube.get("infd", "staying")["metadata"]
+    return metadata["resourceVersion"], identities(kube, metadata["uid"])
+
+
 @pytest.fixture
 def other(control: OperatorControl) -> Kube:
     other = Kube(OTHER)
@@ -45,20 +51,20 @@ def test_deletion_without_the_operator(
     audit: AuditLog,
     images: dict[str, str],
 ) -> None:
-    """One deployment that runs is deleted, and a namespace with one that runs; one stays. Then
+    """A deployment is deleted, and a namespace with one that runs; another that runs stays. Then
     the operator comes back."""
-    kube.apply(infd("going", images["model"]))
+    kube.apply(broken_infd("going", images["model"], replicas=2))
     other.apply(infd("inside", images["model"]))
-    kube.wait_ready("going")
+    kube.wait_reason("going", "ModelNotFound", 60)
     other.wait_ready("inside")
-    kept = identities(kube, uid_of(kube, staying))
+    kept = of_staying(kube)
     with control.stopped():
         _delete_resource(kube)
         _delete_namespace(other)
-        assert identities(kube, uid_of(kube, staying)) == kept
+        assert of_staying(kube) == kept
         since = audit.mark(kube)
     time.sleep(15)  # a look at everything, and one more
-    assert identities(kube, uid_of(kube, staying)) == kept
+    assert of_staying(kube) == kept
     if not audit.lacking:
         written = [entry for entry in audit.of(control.user, since) if entry.writes]
         assert {entry.resource for entry in written} <= {"leases"}, list(map(str, written))
