@@ -24,6 +24,7 @@ IMAGES = {
     name: os.environ.get(f"TORPOR_E2E_{name.upper()}_IMAGE", "")
     for name in ("operator", "runtime", "model")
 }
+CHILDREN = "app.kubernetes.io/managed-by=torpor-operator"
 AUDIT_LOG = os.environ.get("TORPOR_E2E_AUDIT_LOG", "")
 
 
@@ -100,4 +101,7 @@ def kube(operator: Kube, images: dict[str, str], request: pytest.FixtureRequest)
     kube.apply(client_pod(images["runtime"]))
     kube.kubectl("wait", "pod", CLIENT, "--for=condition=Ready", "--timeout=300s", timeout=330)
     yield kube
+    # A namespace waits for half of its pods' grace, however early they end: so they end before.
+    kube.try_kubectl("delete", "infd", "--all", "--timeout=60s")
+    kube.try_kubectl("wait", "pods", "-l", CHILDREN, "--for=delete", "--timeout=60s")
     kube.kubectl("delete", "namespace", kube.namespace, "--timeout=120s", timeout=150)
