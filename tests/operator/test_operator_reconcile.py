@@ -2,117 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
-from memory_cluster import NAME, NAMESPACE, UID, MemoryCluster, child, deployment
+from memory_cluster import NAME, NAMESPACE, UID, child, deployment
+from reconcile_world import DOWN, ENDING, KEY, POD, POLICY, QUOTA, SECRET, SERVICE, world
 from torpor_operator.api_paths import checked
-from torpor_operator.carry_out import Executor
 from torpor_operator.cluster_api import ClusterError, NamespaceEnding, NotFound
-from torpor_operator.manifests import differs
-from torpor_operator.metrics import Metrics
 from torpor_operator.model import (
     EngineCall,
-    EngineView,
     Event,
     Manifest,
     Observed,
     Plan,
     PodRef,
-    PodView,
 )
-from torpor_operator.observe import Observer
-from torpor_operator.reconcile import Reconciler
-from torpor_operator.settings import Settings
-from torpor_operator.workqueue import Key, Outcome
+from torpor_operator.workqueue import Outcome
 from torpor_protocol.api import KIND
-
-KEY = Key(NAMESPACE, NAME)
-SETTINGS = Settings(runtime_image="torpor:1", namespace="torpor", master_key=bytes(32))
-SECRET = child("Secret", "demo-keys", data={"admin-token": "eA=="})
-POLICY = child("NetworkPolicy", "demo-engine")
-SERVICE = child("Service", "demo-pods")
-POD = child("Pod", "demo-0-engine")
-QUOTA = ClusterError(403, "Forbidden", "exceeded quota: gpus")
-ENDING = NamespaceEnding(403, "Forbidden", "because it is being terminated")
-DOWN = ClusterError(0, "", "The API server is away.")
-
-
-def view_pod(pod: Manifest, warning: tuple[str, str] | None) -> PodView:
-    status = pod.get("status", {})
-    message = warning[1] if warning else ""
-    phase = status.get("phase", "Running")
-    metadata = pod["metadata"]
-    return PodView(
-        metadata["name"],
-        metadata["uid"],
-        "engine",
-        0,
-        -1,
-        "r",
-        phase,
-        ip=status.get("podIP", ""),
-        message=message,
-    )
-
-
-@dataclass
-class World:
-    """A reconciler between a cluster in memory and plans that a test gives: one plan, for all
-    looks, or a function of what was observed."""
-
-    cluster: MemoryCluster
-    planner: Callable[[Observed], Plan]
-    time: float = 0.0
-    observed: list[Observed] = field(default_factory=list)
-    calls: list[EngineCall] = field(default_factory=list)
-    forgotten: list[str] = field(default_factory=list)
-    polled: list[str] = field(default_factory=list)
-    added: list[Key] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        clocks: dict[str, Any] = {"clock": lambda: self.time, "now": lambda: self.time}
-        observer = Observer(self.cluster, self, str, view_pod, **clocks)
-        executor = Executor(self.cluster, self, str, **clocks)
-        self.reconciler = Reconciler(
-            self.cluster, observer, executor, self._plan, SETTINGS, self, Metrics(), **clocks
-        )
-
-    def run(self) -> Outcome:
-        self.cluster.writes.clear()
-        return asyncio.run(self.reconciler.reconcile(KEY, self.added.append))
-
-    @property
-    def writes(self) -> list[str]:
-        return self.cluster.writes
-
-    def _plan(self, observed: Observed, settings: Settings, now: float) -> Plan:
-        self.observed.append(observed)
-        return self.planner(observed)
-
-    async def view(self, ip: str, token: str, now: float) -> EngineView:
-        self.polled.append(ip)
-        return EngineView(state={"token": token}, at=now)
-
-    def start(
-        self, deployment: str, call: EngineCall, token: str, done: Callable[[], None]
-    ) -> bool:
-        self.calls.append(call)
-        done()
-        return True
-
-    def forget(self, deployment: str) -> None:
-        self.forgotten.append(deployment)
-
-
-def world(plan: Plan | Callable[[Observed], Plan], *objects: Manifest) -> World:
-    planner = plan if callable(plan) else lambda _: plan
-    return World(MemoryCluster(deployment(), *objects), planner)
 
 
 def test_keys_and_rules_come_before_pods_and_the_status_after_everything() -> None:
@@ -204,69 +111,6 @@ def test_a_pod_of_somebody_else_is_told_and_the_name_may_become_free() -> None:
     here.cluster.remove("Pod", "demo-0-engine")
     here.run()
     assert here.observed[-1].taken == frozenset()
-
-
-def test_a_secret_of_somebody_else_is_left_alone() -> None:
-    foreign = child("Secret", "demo-keys", owner="", data={"password": "eA=="})
-    here = world(Plan(apply=(SECRET,), create=(POD,)), foreign)
-    here.run()
-    here.run()
-    assert here.writes == []
-    assert here.observed[-1].taken == {"Secret/demo-keys"}
-    here.cluster.remove("Secret", "demo-keys")
-    here.time += 1000.0
-    here.run()
-    assert here.writes == ["apply Secret/demo-keys", "create Pod/demo-0-engine"]
-
-
-def wants_secret(observed: Observed) -> Plan:
-    """Applies it unless it was seen to be as it should."""
-    seen = [each.manifest for each in observed.children if each.kind == "Secret"]
-    return Plan(apply=() if seen and not differs(seen[0], SECRET) else (SECRET,))
-
-
-def test_an_equal_secret_is_not_written_and_a_changed_one_is() -> None:
-    here = world(wants_secret, SECRET)
-    here.run()
-    here.run()
-    assert here.writes == []
-    assert ("Secret", "demo-keys", True) in {
-        (each.kind, each.name, each.owned) for each in here.observed[0].children
-    }, "a new operator sees it before it plans"
-    changed = world(wants_secret, child("Secret", "demo-keys", data={"admin-token": "eQ=="}))
-    changed.run()
-    assert changed.writes == ["apply Secret/demo-keys"]
-
-
-def test_a_secret_that_could_not_be_written_is_not_taken_to_be_there() -> None:
-    here = world(wants_secret)
-    here.cluster.failures["apply Secret/demo-keys"] = [DOWN]
-    with pytest.raises(ClusterError):
-        here.run()
-    here.run()
-    assert here.writes == ["apply Secret/demo-keys"]
-    here.run()
-    assert here.writes == []
-
-
-@pytest.mark.parametrize("part", ["all", "data", "labels"])
-def test_a_secret_that_drifted_unseen_is_written_again_when_a_container_starts(part: str) -> None:
-    here = world(wants_secret, POD)
-    here.run()
-    here.run()
-    here.cluster.remove("Secret", "demo-keys")
-    if part == "data":
-        here.cluster.put(SECRET | {"data": {"admin-token": "eQ=="}})
-    if part == "labels":
-        here.cluster.put(SECRET | {"metadata": SECRET["metadata"] | {"labels": {}}})
-    here.run()
-    assert here.writes == [], "while nothing moves nobody looks"
-    here.cluster.remove("Pod", "demo-0-engine")
-    here.cluster.put(POD)  # with another uid
-    here.run()
-    assert here.writes == ["apply Secret/demo-keys"]
-    here.run()
-    assert here.writes == []
 
 
 def test_a_pod_that_lost_the_labels_by_which_it_is_listed_goes() -> None:
@@ -363,16 +207,6 @@ def test_the_answer_of_an_ending_namespace_is_told_from_other_refusals() -> None
     with pytest.raises(ClusterError) as refused:
         checked("POST", "/x", 403, b'{"message": "exceeded quota"}')
     assert refused.value.refusal and not isinstance(refused.value, NamespaceEnding)
-
-
-def test_another_deployment_of_the_same_name_inherits_no_memory() -> None:
-    here = world(wants_secret)
-    here.run()
-    here.run()
-    assert here.observed[-1].children
-    here.cluster.put(deployment(uid="another"))
-    here.run()
-    assert here.observed[-1].children == ()
 
 
 def test_what_is_seen_are_own_pods_children_by_name_and_engines_with_an_address() -> None:
