@@ -6,6 +6,7 @@
 #   scripts/cluster.sh images        build both images and bring them to where its nodes find them
 #   scripts/cluster.sh model FOLDER  the same with a model's folder, as an image to be mounted
 #   scripts/cluster.sh image NAME    what an image is called inside the cluster
+#   scripts/cluster.sh audit         where the audit log of its API server lies, if anywhere
 #   scripts/cluster.sh run CMD ...   run a command that talks to the cluster
 #   scripts/cluster.sh down          remove it
 #
@@ -58,6 +59,7 @@ inside() { case $kind in tools) in_ns "$@" ;; *) "$@" ;; esac; }
 
 config() { # kind's configuration, with the folders of this checkout
   mkdir -p "$work/audit"
+  : >>"$work/audit/audit.jsonl" # ours, so that we may read what the API server appends to it
   cp "$root/tests/e2e/audit-policy.yaml" "$work/audit/policy.yaml"
   sed "s|AUDIT_FOLDER|$work/audit|" "$root/tests/e2e/kind.yaml" >"$work/kind.yaml"
   echo "$work/kind.yaml"
@@ -156,6 +158,7 @@ case ${1:-} in
   images) images ;;
   model) model "$2" ;;
   image) cat "$work/$2.image" ;;
+  audit) [ "$kind" = given ] || echo "$work/audit/audit.jsonl" ;;
   run) shift; inside "$@" ;;
   *) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;
 esac

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final, cast
 
-from torpor_operator.cluster_api import ClusterError, Conflict, NotFound
+from torpor_operator.cluster_api import ClusterError, Conflict, NamespaceEnding, NotFound
 from torpor_operator.model import Manifest
 from torpor_protocol.api.names import GROUP, KIND, PLURAL, VERSION
 
@@ -19,6 +19,7 @@ _PATHS: Final = {
     "Lease": "/apis/coordination.k8s.io/v1/{}/leases",
     KIND: f"/apis/{GROUP}/{VERSION}/{{}}/{PLURAL}",
 }
+_NAMESPACE_ENDING: Final = "NamespaceTerminating"
 
 
 def checked(method: str, path: str, status: int, data: bytes) -> Manifest:
@@ -30,8 +31,15 @@ def checked(method: str, path: str, status: int, data: bytes) -> Manifest:
     if 200 <= status < 300:
         return shown
     kind = {404: NotFound, 409: Conflict}.get(status, ClusterError)
+    if _NAMESPACE_ENDING in _causes(shown):
+        kind = NamespaceEnding
     said = shown.get("message") or f"{method} {path} was answered with status {status}."
     raise kind(status, str(shown.get("reason", "")), str(said))
+
+
+def _causes(answer: Manifest) -> set[str]:
+    causes = (answer.get("details") or {}).get("causes") or []
+    return {str(cause.get("reason", "")) for cause in causes}
 
 
 def path_to(kind: str, namespace: str | None, name: str = "") -> str:

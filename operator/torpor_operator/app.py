@@ -18,7 +18,6 @@ from torpor_operator.engine_calls import EngineCalls
 from torpor_operator.engine_client import EngineClient
 from torpor_operator.keys import admin_token
 from torpor_operator.lease import LeaseGuard
-from torpor_operator.manifests import fingerprint
 from torpor_operator.metrics import Metrics
 from torpor_operator.observe import Observer
 from torpor_operator.patience import patiently
@@ -128,5 +127,5 @@ def _reconciler(
 
     clocks = {"clock": time.monotonic, "now": time.time}
     observer = Observer(cluster, engines, token, view_pod, **clocks)
-    executor = Executor(cluster, calls, token, fingerprint, **clocks)
+    executor = Executor(cluster, calls, token, **clocks)
     return Reconciler(cluster, observer, executor, plan, settings, calls, metrics, **clocks)

@@ -11,11 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
-from torpor_operator.cluster_api import Cluster, ClusterError, Conflict
+from torpor_operator.cluster_api import Cluster, ClusterError, Conflict, NamespaceEnding
 from torpor_operator.events import event_object
+from torpor_operator.manifests import differs, labels_held
 from torpor_operator.memory import Memory
 from torpor_operator.merge_patch import merge_patch
-from torpor_operator.model import EngineCall, Manifest, Plan
+from torpor_operator.model import EngineCall, Manifest, Plan, PodRef
 from torpor_operator.observe import key_of, owned_by
 
 # Without these no pod may start: it would be without keys, or open to everybody.
@@ -35,15 +36,13 @@ class Calls(Protocol):
 
 
 class Executor:
-    """``clock`` is monotonic, ``now`` unix seconds. ``token`` gives the admin token of a uid,
-    ``fingerprint`` what ``Observed.applied`` holds for a manifest."""
+    """``clock`` is monotonic, ``now`` unix seconds. ``token`` gives the admin token of a uid."""
 
     def __init__(
         self,
         cluster: Cluster,
         calls: Calls,
         token: Callable[[str], str],
-        fingerprint: Callable[[Manifest], str],
         *,
         clock: Callable[[], float],
         now: Callable[[], float],
@@ -51,7 +50,6 @@ class Executor:
         self._cluster = cluster
         self._calls = calls
         self._token = token
-        self._fingerprint = fingerprint
         self._clock = clock
         self._now = now
 
@@ -59,8 +57,9 @@ class Executor:
         self, plan: Plan, resource: Manifest, memory: Memory, again: Callable[[], None]
     ) -> bool:
         """``again`` is called when an engine call has ended. Returns whether something was refused
-        that the status does not tell yet. Raises the first ClusterError."""
-        step = _Step(self._cluster, resource, memory, self._fingerprint, self._clock)
+        that the status does not tell yet. Raises the first ClusterError, and NamespaceEnding at
+        once: the rest would be in vain."""
+        step = _Step(self._cluster, resource, memory, self._clock)
         for manifest in plan.apply:
             await step.attempt(manifest, step.apply)
         for ref in plan.delete:
@@ -103,7 +102,6 @@ class _Step:
         cluster: Cluster,
         resource: Manifest,
         memory: Memory,
-        fingerprint: Callable[[Manifest], str],
         clock: Callable[[], float],
     ) -> None:
         self.namespace: str = resource["metadata"]["namespace"]
@@ -113,7 +111,6 @@ class _Step:
         self.unguarded = False
         self._cluster = cluster
         self._memory = memory
-        self._fingerprint = fingerprint
         self._clock = clock
 
     async def guarded(self, work: Awaitable[None]) -> bool:
@@ -132,6 +129,8 @@ class _Step:
             return
         try:
             done = await write(manifest)
+        except NamespaceEnding:
+            raise
         except ClusterError as error:
             done = False
             if error.refusal:
@@ -148,22 +147,29 @@ class _Step:
             if live is not None and not owned_by(live, self.uid):
                 self._taken(key_of(manifest), _LOOK_AGAIN)
                 return False
-            if live is not None and live.get("data") == manifest.get("data"):
-                self._memory.applied[key_of(manifest)] = self._fingerprint(manifest)
-                return True
+            if live is None or differs(live, manifest):
+                await self._cluster.apply(manifest)
+                live = manifest
+            self._memory.secret = live
+            return True
         await self._cluster.apply(manifest)
-        self._memory.applied[key_of(manifest)] = self._fingerprint(manifest)
         return True
 
     async def create(self, pod: Manifest) -> bool:
         try:
             await self._cluster.create(pod)
         except Conflict:
-            # Ours, if the list was older than it or it is still ending: its events will tell.
             live = await self._cluster.find("Pod", self.namespace, pod["metadata"]["name"])
-            if live is not None and not owned_by(live, self.uid):
+            if live is None:
+                return True
+            if not owned_by(live, self.uid):
                 self._taken(key_of(pod), 0.0)
                 return False
+            # Ours, if the list was older than it or it is still ending: its events will tell. One
+            # that has lost the labels by which it is listed would be looked for in vain.
+            if not labels_held(live, pod):
+                ref = PodRef(pod["metadata"]["name"], live["metadata"]["uid"])
+                await self._cluster.delete_pod(self.namespace, ref)
         return True
 
     def _taken(self, key: str, look_again: float) -> None:

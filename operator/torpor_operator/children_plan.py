@@ -44,9 +44,6 @@ def plan_children(
         child = live.get(key)
         if key in observed.taken or (child is not None and not child.owned):
             taken.append(key)
-        elif manifest["kind"] == "Secret":
-            if observed.applied.get(key) != manifests.fingerprint(manifest):
-                apply.append(manifest)
         elif child is None or manifests.differs(child.manifest, manifest):
             apply.append(manifest)
     return ChildrenPlan(tuple(apply), tuple(taken))

@@ -35,6 +35,10 @@ class Conflict(ClusterError):
     """The name exists already, or a precondition does not hold."""
 
 
+class NamespaceEnding(ClusterError):
+    """Nothing can be made there any more, for the whole namespace is being deleted."""
+
+
 class Cluster(Protocol):
     """Every method raises ClusterError. Listed objects are complete."""
 

@@ -18,7 +18,7 @@ Verb = Literal["sleep", "wake", "on_call"]
 
 @dataclass(frozen=True)
 class Child:
-    """A live Service, NetworkPolicy or PodDisruptionBudget that has the name of a child.
+    """A live object other than a pod that has the name of a child.
 
     ``owned``: its controller is this deployment; anybody else's is never touched."""
 
@@ -75,9 +75,8 @@ class Observed:
     """All that one decision rests on.
 
     ``resource``: the InferenceDeployment as read (wire names, with metadata and status).
-    ``pods``: the pods whose controller it is. ``children``: live objects with a child's name,
-    Secrets excepted, for the operator may not read those. ``applied``: "Kind/name" -> fingerprint
-    of what this process applied there (only that of the Secret is looked at).
+    ``pods``: the pods whose controller it is. ``children``: live objects with a child's name; the
+    Secret as it was when it was last looked at, for it cannot be watched, and only if it is ours.
     ``taken``: "Kind/name" of children found to belong to somebody else although they could not be
     listed: a pod or Secret whose creation was refused because the name exists.
     ``refused``: "Kind/name" -> the API server's words about the last attempt at that child.
@@ -86,7 +85,6 @@ class Observed:
     resource: Manifest
     pods: tuple[PodView, ...] = ()
     children: tuple[Child, ...] = ()
-    applied: Mapping[str, str] = field(default_factory=dict)
     taken: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[int, EngineView] = field(default_factory=dict)
@@ -145,5 +143,5 @@ class Plan:
 
 
 def child_key(kind: str, name: str) -> str:
-    """The key of ``applied``, ``taken`` and ``refused``."""
+    """The key of ``taken`` and ``refused``."""
     return f"{kind}/{name}"

@@ -54,12 +54,12 @@ class Observer:
         others = [each for each in objects if each["kind"] != "Pod"]
         others += await self._unlisted(namespace, name, others)
         await self._look_again(namespace, uid, memory)
+        others += await self._secret(namespace, name, uid, views, memory)
         engines = await self._poll(views, self._token(uid))
         return Observed(
             resource=resource,
             pods=views,
             children=tuple(_child(each, uid) for each in others),
-            applied=dict(memory.applied),
             taken=frozenset(memory.taken),
             refused={key: refusal.message for key, refusal in memory.refusals.items()},
             engines=engines,
@@ -90,6 +90,18 @@ class Observer:
             live = await self._cluster.find(kind, namespace, name)
             if live is None or owned_by(live, uid):
                 del memory.taken[key]
+
+    async def _secret(
+        self, namespace: str, name: str, uid: str, pods: Iterable[PodView], memory: Memory
+    ) -> list[Manifest]:
+        """No right to watch it; but only a container that starts reads it, so it is looked at
+        whenever one has ended or started, and left in peace while nothing moves."""
+        starts = frozenset((pod.uid, pod.restarts, pod.ready) for pod in pods)
+        if starts != memory.starts:
+            live = await self._cluster.find("Secret", namespace, names.keys_secret(name))
+            memory.secret = live if live is not None and owned_by(live, uid) else None
+            memory.starts = starts
+        return [] if memory.secret is None else [memory.secret]
 
     async def _poll(self, pods: Iterable[PodView], token: str) -> dict[int, EngineView]:
         asked = [pod for pod in pods if pod.role == names.ENGINE and pod.ip and not pod.deleting]

@@ -9,7 +9,7 @@ from typing import Final
 from torpor_operator import manifests, names
 from torpor_operator.deployment import Deployment
 from torpor_operator.model import Manifest, Observed, PodRef, PodView, child_key
-from torpor_operator.replica_view import Replica
+from torpor_operator.replica_view import Replica, name_by_labels
 from torpor_operator.replicas import Roles
 from torpor_operator.settings import Settings
 
@@ -82,7 +82,8 @@ def _away(
     if pod.phase in _ENDED:
         return PodRef(pod.name, pod.uid, force=pod.phase == "Unknown")
     old = pod.revision != deployment.revision
-    if wanted and not (old and pod.replica in replacing):
+    labelled = pod.name == name_by_labels(deployment, pod)
+    if wanted and labelled and not (old and pod.replica in replacing):
         return None
     if pod.role == names.WORKER and _engine_lingers(pod.replica, deployment, replicas, roles):
         return None

@@ -10,6 +10,7 @@ from torpor_operator.model import Manifest, Phase, PodView
 from torpor_operator.pod_troubles import OOM_KILLED, Trouble, role_of, trouble_of
 
 _ENGINE_INDEX = -1
+_NOBODYS = -1
 
 
 def view_pod(pod: Manifest, warning: tuple[str, str] | None = None) -> PodView:
@@ -29,7 +30,7 @@ def view_pod(pod: Manifest, warning: tuple[str, str] | None = None) -> PodView:
         name=metadata["name"],
         uid=metadata["uid"],
         role=role,
-        replica=_index(labels.get(names.LABEL_REPLICA)),
+        replica=_index(labels.get(names.LABEL_REPLICA)) if _has_role(labels) else _NOBODYS,
         worker=_index(labels.get(names.LABEL_WORKER)) if role == names.WORKER else _ENGINE_INDEX,
         revision=labels.get(names.LABEL_REVISION, ""),
         phase=phase if phase in get_args(Phase) else "Unknown",
@@ -68,5 +69,9 @@ def _last_end(container: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _has_role(labels: dict[str, str]) -> bool:
+    return labels.get(names.LABEL_ROLE) in (names.ENGINE, names.WORKER)
+
+
 def _index(label: str | None) -> int:
-    return int(label) if label and label.isdecimal() and label.isascii() else -1
+    return int(label) if label and label.isdecimal() and label.isascii() else _NOBODYS

@@ -9,15 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, Protocol
 
-from torpor_operator import names
 from torpor_operator.carry_out import Executor
-from torpor_operator.cluster_api import Cluster, NotFound
+from torpor_operator.cluster_api import Cluster, NamespaceEnding, NotFound
 from torpor_operator.memory import Memory
 from torpor_operator.metrics import Metrics
-from torpor_operator.model import Observed, Plan, child_key
+from torpor_operator.model import Manifest, Observed, Plan
 from torpor_operator.observe import Observer
 from torpor_operator.settings import Settings
 from torpor_operator.workqueue import Key, Outcome
@@ -74,33 +72,31 @@ class Reconciler:
             self._metrics.reconciled(result, time.monotonic() - started)
 
     async def _reconcile(self, key: Key, again: Callable[[Key], None]) -> Outcome:
-        try:
-            resource = await self._cluster.deployment(key.namespace, key.name)
-        except NotFound:
+        resource = await self._find(key)
+        if resource is None:
             return self._gone(key)
-        if resource["metadata"].get("deletionTimestamp"):
-            return self._gone(key)  # the garbage collector does the rest, with or without us
         memory = self._memory(key, resource["metadata"]["uid"])
         observed = await self._observer.look(resource, memory)
-        plan = self._plan(observed, key)
+        plan = self._planner(observed, self._settings, self._now())
         try:
             news = await self._executor.carry_out(plan, resource, memory, lambda: again(key))
+        except NamespaceEnding:
+            return self._gone(key)
         except NotFound:
-            again(key)  # it was deleted meanwhile, or its namespace was
+            if await self._find(key) is None:
+                return self._gone(key)  # it was deleted meanwhile
             raise
         if news:
             return Outcome(0.0)
         return Outcome(_earliest(plan.requeue_after, memory.next_attempt(self._clock())))
 
-    def _plan(self, observed: Observed, key: Key) -> Plan:
-        """Pods need the Secret, which may have been deleted unseen: it is written again with
-        them, unless it turns out to be there."""
-        plan = self._planner(observed, self._settings, self._now())
-        secret = child_key("Secret", names.keys_secret(key.name))
-        if not plan.create or secret not in observed.applied:
-            return plan
-        applied = {name: value for name, value in observed.applied.items() if name != secret}
-        return self._planner(replace(observed, applied=applied), self._settings, self._now())
+    async def _find(self, key: Key) -> Manifest | None:
+        """None too when it is being deleted: the garbage collector does the rest, without us."""
+        try:
+            resource = await self._cluster.deployment(key.namespace, key.name)
+        except NotFound:
+            return None
+        return None if resource["metadata"].get("deletionTimestamp") else resource
 
     def _memory(self, key: Key, uid: str) -> Memory:
         known, memory = self._memories.get(key, ("", Memory()))

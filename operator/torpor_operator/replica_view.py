@@ -100,7 +100,7 @@ def view_replicas(deployment: Deployment, observed: Observed) -> dict[int, Repli
     }
     found: dict[int, Replica] = {}
     for pod in observed.pods:
-        if pod.name != _name(deployment, pod):
+        if pod.name != name_by_labels(deployment, pod):
             continue
         known = found.get(pod.replica, Replica(pod.replica))
         if pod.role == names.ENGINE:
@@ -113,8 +113,9 @@ def view_replicas(deployment: Deployment, observed: Observed) -> dict[int, Repli
     }
 
 
-def _name(deployment: Deployment, pod: PodView) -> str:
-    """What a pod with its labels is called."""
+def name_by_labels(deployment: Deployment, pod: PodView) -> str:
+    """What a pod with its labels is called. A pod that is called otherwise has lost some: nobody
+    selects it as what it is."""
     if pod.role == names.ENGINE:
         return names.engine_pod(deployment.name, pod.replica)
     return names.worker_pod(deployment.name, pod.replica, pod.worker)

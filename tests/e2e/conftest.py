@@ -10,16 +10,25 @@ from collections.abc import Iterator
 
 import pytest
 
+from audit_log import AuditLog
 from cluster_kit import CLIENT, client_pod
 from helm_chart import install_operator
 from infd import SYSTEM
 from kube import Kube
+from operator_control import OperatorControl
 
 # Asked once: the environment of each test holds nothing of the user's.
 IMAGES = {
     name: os.environ.get(f"TORPOR_E2E_{name.upper()}_IMAGE", "")
     for name in ("operator", "runtime", "model")
 }
+CHILDREN = "app.kubernetes.io/managed-by=torpor-operator"
+AUDIT_LOG = os.environ.get("TORPOR_E2E_AUDIT_LOG", "")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What looks back at the whole run comes last, whatever its file is called."""
+    items.sort(key=lambda item: getattr(getattr(item, "module", None), "RUNS_LAST", False))
 
 
 @pytest.fixture(scope="session")
@@ -31,10 +40,32 @@ def images() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def operator(images: dict[str, str]) -> Kube:
+def audit() -> AuditLog:
+    """Of the cluster; may be none (``AuditLog.need``)."""
+    return AuditLog(AUDIT_LOG)
+
+
+@pytest.fixture(scope="session")
+def first_moment(audit: AuditLog) -> str:
+    """Of the run, before the operator is installed; in the audit log's form."""
+    return audit.mark(Kube("default"))
+
+
+@pytest.fixture(scope="session")
+def operator(images: dict[str, str], first_moment: str) -> Kube:
     """The chart, installed; gives the operator's namespace."""
     install_operator(images)
     return Kube(SYSTEM)
+
+
+@pytest.fixture(scope="module")
+def control(operator: Kube) -> Iterator[OperatorControl]:
+    """The operator, which logs nothing worse than INFO in the module's time."""
+    control = OperatorControl()
+    control.restart()  # what it logged before is not the module's to judge
+    control.logs = ""
+    yield control
+    assert not control.complaints()
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +75,9 @@ def space(operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
     kube.kubectl("delete", "namespace", kube.namespace, "--ignore-not-found", "--timeout=120s")
     kube.kubectl("create", "namespace", kube.namespace)
     yield kube
+    # A namespace waits for half of its pods' grace, however early they end: so they end before.
+    kube.try_kubectl("delete", "infd", "--all", "--timeout=60s")
+    kube.try_kubectl("wait", "pods", "-l", CHILDREN, "--for=delete", "--timeout=60s")
     kube.kubectl("delete", "namespace", kube.namespace, "--timeout=120s", timeout=150)
 
 

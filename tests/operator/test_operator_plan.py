@@ -339,6 +339,25 @@ def test_lost_pods_go_and_are_made_when_their_name_is_free(
     assert created(without) == ["demo-0-worker-0"] and without.delete == ()
 
 
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("demo-0-worker-0", {"role": "engine", "worker": -1, "replica": -1}),
+        ("demo-0-worker-0", {"replica": 1}),
+        ("demo-0-worker-0", {"worker": -1}),
+        ("demo-0-engine", {"replica": -1}),
+    ],
+)
+def test_a_pod_whose_labels_say_something_else_goes(name: str, change: dict[str, Any]) -> None:
+    """Nobody would select it as what it is: no Service, no policy and no replica."""
+    pods = [
+        PodView(**{**vars(pod), **change}) if pod.name == name else pod for pod in replica_pods()
+    ]
+    decided = decide(observed(pods, {0: engine()}))
+    assert [ref.name for ref in decided.delete] == [name]
+    assert decided.create == ()
+
+
 def test_an_engine_ends_before_its_workers() -> None:
     spec = {"replicas": 0, "standby": {"maxReplicas": 0}}
     first = decide(observed(replica_pods(), {0: engine()}, spec=spec))

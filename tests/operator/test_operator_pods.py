@@ -220,3 +220,11 @@ def test_labels_without_sense_belong_to_no_replica(label: str) -> None:
     odd = pod({"phase": "Running"})
     odd["metadata"]["labels"]["torpor.dev/replica"] = label
     assert view_pod(odd).replica == -1
+
+
+@pytest.mark.parametrize("role", ["engine", "worker"])
+def test_a_pod_without_a_role_belongs_to_no_replica(role: str) -> None:
+    odd = pod({"phase": "Running"}, role=role)
+    assert view_pod(odd).replica == 0
+    del odd["metadata"]["labels"]["torpor.dev/role"]
+    assert view_pod(odd).replica == -1

@@ -2,113 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+import json
 
 import pytest
 
-from memory_cluster import NAME, NAMESPACE, UID, MemoryCluster, child, deployment
-from torpor_operator.carry_out import Executor
-from torpor_operator.cluster_api import ClusterError
-from torpor_operator.metrics import Metrics
+from memory_cluster import NAME, NAMESPACE, UID, child, deployment
+from reconcile_world import DOWN, ENDING, KEY, POD, POLICY, QUOTA, SECRET, SERVICE, world
+from torpor_operator.api_paths import checked
+from torpor_operator.cluster_api import ClusterError, NamespaceEnding, NotFound
 from torpor_operator.model import (
     EngineCall,
-    EngineView,
     Event,
     Manifest,
     Observed,
     Plan,
     PodRef,
-    PodView,
 )
-from torpor_operator.observe import Observer
-from torpor_operator.reconcile import Reconciler
-from torpor_operator.settings import Settings
-from torpor_operator.workqueue import Key, Outcome
+from torpor_operator.workqueue import Outcome
 from torpor_protocol.api import KIND
-
-KEY = Key(NAMESPACE, NAME)
-SETTINGS = Settings(runtime_image="torpor:1", namespace="torpor", master_key=bytes(32))
-SECRET = child("Secret", "demo-keys", data={"admin-token": "eA=="})
-POLICY = child("NetworkPolicy", "demo-engine")
-SERVICE = child("Service", "demo-pods")
-POD = child("Pod", "demo-0-engine")
-QUOTA = ClusterError(403, "Forbidden", "exceeded quota: gpus")
-DOWN = ClusterError(0, "", "The API server is away.")
-
-
-def view_pod(pod: Manifest, warning: tuple[str, str] | None) -> PodView:
-    status = pod.get("status", {})
-    message = warning[1] if warning else ""
-    phase = status.get("phase", "Running")
-    metadata = pod["metadata"]
-    return PodView(
-        metadata["name"],
-        metadata["uid"],
-        "engine",
-        0,
-        -1,
-        "r",
-        phase,
-        ip=status.get("podIP", ""),
-        message=message,
-    )
-
-
-@dataclass
-class World:
-    """A reconciler between a cluster in memory and plans that a test gives: one plan, for all
-    looks, or a function of what was observed."""
-
-    cluster: MemoryCluster
-    planner: Callable[[Observed], Plan]
-    time: float = 0.0
-    observed: list[Observed] = field(default_factory=list)
-    calls: list[EngineCall] = field(default_factory=list)
-    forgotten: list[str] = field(default_factory=list)
-    polled: list[str] = field(default_factory=list)
-    added: list[Key] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        clocks: dict[str, Any] = {"clock": lambda: self.time, "now": lambda: self.time}
-        observer = Observer(self.cluster, self, str, view_pod, **clocks)
-        executor = Executor(self.cluster, self, str, repr, **clocks)
-        self.reconciler = Reconciler(
-            self.cluster, observer, executor, self._plan, SETTINGS, self, Metrics(), **clocks
-        )
-
-    def run(self) -> Outcome:
-        self.cluster.writes.clear()
-        return asyncio.run(self.reconciler.reconcile(KEY, self.added.append))
-
-    @property
-    def writes(self) -> list[str]:
-        return self.cluster.writes
-
-    def _plan(self, observed: Observed, settings: Settings, now: float) -> Plan:
-        self.observed.append(observed)
-        return self.planner(observed)
-
-    async def view(self, ip: str, token: str, now: float) -> EngineView:
-        self.polled.append(ip)
-        return EngineView(state={"token": token}, at=now)
-
-    def start(
-        self, deployment: str, call: EngineCall, token: str, done: Callable[[], None]
-    ) -> bool:
-        self.calls.append(call)
-        done()
-        return True
-
-    def forget(self, deployment: str) -> None:
-        self.forgotten.append(deployment)
-
-
-def world(plan: Plan | Callable[[Observed], Plan], *objects: Manifest) -> World:
-    planner = plan if callable(plan) else lambda _: plan
-    return World(MemoryCluster(deployment(), *objects), planner)
 
 
 def test_keys_and_rules_come_before_pods_and_the_status_after_everything() -> None:
@@ -202,48 +113,14 @@ def test_a_pod_of_somebody_else_is_told_and_the_name_may_become_free() -> None:
     assert here.observed[-1].taken == frozenset()
 
 
-def test_a_secret_of_somebody_else_is_left_alone() -> None:
-    foreign = child("Secret", "demo-keys", owner="", data={"password": "eA=="})
-    here = world(Plan(apply=(SECRET,), create=(POD,)), foreign)
+def test_a_pod_that_lost_the_labels_by_which_it_is_listed_goes() -> None:
+    hidden = child("Pod", "demo-0-engine")
+    hidden["metadata"]["labels"] = {}
+    here = world(Plan(create=(POD,)), hidden)
     here.run()
+    assert here.writes == ["create Pod/demo-0-engine", "delete Pod/demo-0-engine"]
     here.run()
-    assert here.writes == []
-    assert here.observed[-1].taken == {"Secret/demo-keys"}
-    here.cluster.remove("Secret", "demo-keys")
-    here.time += 1000.0
-    here.run()
-    assert here.writes == ["apply Secret/demo-keys", "create Pod/demo-0-engine"]
-
-
-def test_an_equal_secret_is_not_written_and_a_changed_one_is() -> None:
-    def planner(observed: Observed) -> Plan:
-        known = observed.applied.get("Secret/demo-keys") == repr(SECRET)
-        return Plan(apply=() if known else (SECRET,))
-
-    here = world(planner, SECRET)
-    here.run()
-    here.run()
-    assert here.writes == []
-    assert "Secret/demo-keys" in here.observed[-1].applied
-    changed = world(planner, child("Secret", "demo-keys", data={"admin-token": "eQ=="}))
-    changed.run()
-    assert changed.writes == ["apply Secret/demo-keys"]
-
-
-def test_a_secret_that_was_deleted_unseen_comes_back_before_the_pods_that_need_it() -> None:
-    pods: list[Manifest] = []
-
-    def planner(observed: Observed) -> Plan:
-        known = "Secret/demo-keys" in observed.applied
-        return Plan(apply=() if known else (SECRET,), create=tuple(pods))
-
-    here = world(planner)
-    here.run()
-    assert here.writes == ["apply Secret/demo-keys"]
-    here.cluster.remove("Secret", "demo-keys")
-    pods.append(POD)
-    here.run()
-    assert here.writes == ["apply Secret/demo-keys", "create Pod/demo-0-engine"]
+    assert here.writes == ["create Pod/demo-0-engine"]
 
 
 def test_the_status_is_written_where_it_differs_and_only_then() -> None:
@@ -291,14 +168,45 @@ def test_a_deployment_that_is_gone_or_going_is_forgotten_and_nothing_is_written(
     assert here.writes == []
 
 
-def test_another_deployment_of_the_same_name_inherits_no_memory() -> None:
-    here = world(Plan(apply=(SECRET,)))
-    here.run()
-    here.run()
-    assert here.observed[-1].applied
-    here.cluster.put(deployment(uid="another"))
-    here.run()
-    assert here.observed[-1].applied == {}
+def test_a_deployment_that_goes_while_it_is_worked_on_is_no_error() -> None:
+    def planner(_: Observed) -> Plan:
+        here.cluster.remove(KIND, NAME)
+        return Plan(create=(POD,), status={"replicas": 1})
+
+    here = world(planner)
+    here.cluster.failures[f"status {KIND}/demo"] = [NotFound(404, "NotFound", "demo not found")]
+    assert here.run() == Outcome(gone=True)
+    assert UID in here.forgotten
+
+
+def test_not_found_is_an_error_while_the_deployment_is_there() -> None:
+    here = world(Plan(create=(POD,)))
+    here.cluster.failures["create Pod/demo-0-engine"] = [NotFound(404, "NotFound", "no such kind")]
+    with pytest.raises(NotFound, match="no such kind"):
+        here.run()
+
+
+def test_in_a_namespace_that_ends_nothing_more_is_tried_or_told() -> None:
+    plan = Plan(
+        apply=(SERVICE,),
+        create=(POD,),
+        status={"replicas": 1},
+        events=(Event("Warning", "PodLost", "The pod is gone."),),
+    )
+    here = world(plan)
+    here.cluster.failures["apply Service/demo-pods"] = [ENDING]
+    assert here.run() == Outcome(gone=True)
+    assert here.writes == ["apply Service/demo-pods"]
+
+
+def test_the_answer_of_an_ending_namespace_is_told_from_other_refusals() -> None:
+    cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
+    answer = {"reason": "Forbidden", "message": "It ends.", "details": {"causes": [cause]}}
+    with pytest.raises(NamespaceEnding, match="It ends"):
+        checked("POST", "/x", 403, json.dumps(answer).encode())
+    with pytest.raises(ClusterError) as refused:
+        checked("POST", "/x", 403, b'{"message": "exceeded quota"}')
+    assert refused.value.refusal and not isinstance(refused.value, NamespaceEnding)
 
 
 def test_what_is_seen_are_own_pods_children_by_name_and_engines_with_an_address() -> None:

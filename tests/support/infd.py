@@ -90,3 +90,8 @@ def signal_ranks(kube: Kube, pod: str, number: int) -> list[int]:
 def exhaust_memory(kube: Kube, pod: str) -> None:
     """Fill a worker pod's memory until the kernel has killed a rank, or the whole container."""
     kube.try_kubectl("exec", pod, "--", "python", "-c", _EXHAUST_MEMORY)
+
+
+def broken_infd(name: str, model: str, **spec: Any) -> Object:
+    """One whose model's image does not exist: all its children do, and its pods cost nothing."""
+    return infd(name, f"{model.rpartition(':')[0]}:no-such-tag", **spec)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torpor_operator import manifests, names
 from torpor_operator.deployment import Deployment, read_deployment
-from torpor_operator.model import Child, EngineView, Manifest, Observed, PodView, child_key
+from torpor_operator.model import Child, EngineView, Manifest, Observed, PodView
 from torpor_operator.settings import Settings
 
 NOW = 1_800_000_000.0
@@ -88,8 +88,7 @@ def observed(
     indices = {pod.replica for pod in pods} | set(range(of.wanted))
     secret = manifests.keys_secret(of, indices, SETTINGS)
     usual: dict[str, Any] = {
-        "children": children(of),
-        "applied": {child_key("Secret", "demo-keys"): manifests.fingerprint(secret)},
+        "children": (*children(of), Child("Secret", "demo-keys", secret, True)),
     }
     return Observed(made, pods=tuple(pods), engines=engines or {}, **(usual | fields))
 

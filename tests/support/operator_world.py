@@ -8,7 +8,6 @@ from typing import Any
 from operator_builders import NOW, SETTINGS
 from torpor_operator import names
 from torpor_operator.deployment import Deployment, read_deployment
-from torpor_operator.manifests import fingerprint
 from torpor_operator.model import Child, EngineView, Manifest, Observed, Plan, PodView, child_key
 from torpor_operator.plan import plan
 
@@ -25,7 +24,6 @@ class World:
     pods: dict[str, PodView] = field(default_factory=dict)
     engines: dict[str, dict[str, Any]] = field(default_factory=dict)
     children: dict[str, Child] = field(default_factory=dict)
-    applied: dict[str, str] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     foreign: frozenset[str] = frozenset()
     stuck: frozenset[str] = frozenset()
@@ -41,7 +39,6 @@ class World:
             resource=self.resource,
             pods=tuple(self._seen(pod) for pod in self.pods.values()),
             children=tuple(self.children.values()),
-            applied=dict(self.applied),
             taken=frozenset(self.taken),
             engines={
                 pod.replica: EngineView(dict(self.engines[pod.uid]), at=self.now)
@@ -87,10 +84,7 @@ class World:
             assert manifest["kind"] == "Secret"  # the others can be seen beforehand
             self.taken.add(key)
             return
-        self.applied[key] = fingerprint(manifest)
-        if manifest["kind"] != "Secret":
-            kind, name = manifest["kind"], manifest["metadata"]["name"]
-            self.children[key] = Child(kind, name, manifest, True)
+        self.children[key] = Child(manifest["kind"], manifest["metadata"]["name"], manifest, True)
 
     def _create(self, manifest: Manifest) -> None:
         name, labels = manifest["metadata"]["name"], manifest["metadata"]["labels"]

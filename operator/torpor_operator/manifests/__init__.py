@@ -7,7 +7,7 @@ live object can be compared with the wanted one (``drift``).
 from __future__ import annotations
 
 from torpor_operator.manifests.budget import disruption_budget
-from torpor_operator.manifests.drift import differs, fingerprint
+from torpor_operator.manifests.drift import differs, labels_held
 from torpor_operator.manifests.pods import engine_pod, worker_pod
 from torpor_operator.manifests.policies import network_policies
 from torpor_operator.manifests.secret import keys_secret
@@ -17,8 +17,8 @@ __all__ = [
     "differs",
     "disruption_budget",
     "engine_pod",
-    "fingerprint",
     "keys_secret",
+    "labels_held",
     "network_policies",
     "services",
     "worker_pod",

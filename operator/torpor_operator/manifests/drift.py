@@ -7,25 +7,22 @@ empty a policy; parts that it merges (labels, owners, ports of a Service) must h
 
 from __future__ import annotations
 
-import hashlib
-import json
 from typing import Any
 
 from torpor_operator.model import Manifest
 
 
 def differs(live: Manifest, wanted: Manifest) -> bool:
-    """For Services, NetworkPolicies and PodDisruptionBudgets."""
-    return not (
-        _metadata_held(live["metadata"], wanted["metadata"])
-        and _spec_held(live.get("spec") or {}, wanted["spec"], wanted["kind"])
-    )
+    """For everything but pods."""
+    if not _metadata_held(live["metadata"], wanted["metadata"]):
+        return True
+    if wanted["kind"] == "Secret":
+        return bool(live.get("data") != wanted["data"])
+    return not _spec_held(live.get("spec") or {}, wanted["spec"], wanted["kind"])
 
 
-def fingerprint(manifest: Manifest) -> str:
-    """Of a whole manifest, so that an equal one need not be applied again."""
-    text = json.dumps(manifest, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def labels_held(live: Manifest, wanted: Manifest) -> bool:
+    return _within(wanted["metadata"]["labels"], live["metadata"].get("labels") or {})
 
 
 def _metadata_held(live: Manifest, wanted: Manifest) -> bool:
