@@ -59,7 +59,9 @@ CASES = {
         "Push it, or correct spec.model.source.",
     ),
     "claim": Bad(source("pvc://none-such/m"), "VolumeNotFound", "Create the claim, or correct"),
-    "gpu": Bad(worker(accelerator="torpor.dev/e2e"), "InsufficientGPU", "nodes with torpor.dev/e2e"),
+    "gpu": Bad(
+        worker(accelerator="torpor.dev/e2e"), "InsufficientGPU", "nodes with torpor.dev/e2e"
+    ),
     "memory": Bad(
         worker(resources={"requests": {"memory": "1Pi"}}), "Unschedulable", "or ask for less."
     ),

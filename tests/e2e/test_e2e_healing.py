@@ -1,4 +1,4 @@
-"""A deployment that lacked something serves by itself when it is there: claim, folder, image, GPU."""
+"""A deployment that lacks a claim, a folder, an image or a GPU serves once it is there."""
 
 from __future__ import annotations
 
