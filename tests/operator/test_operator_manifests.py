@@ -105,6 +105,9 @@ def test_probes_and_grace_of_an_engine() -> None:
     assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": 8001}
     assert container["livenessProbe"]["httpGet"] == {"path": "/livez", "port": 8001}
     assert container["livenessProbe"]["failureThreshold"] == 6
+    start = container["startupProbe"]
+    assert start["httpGet"]["path"] == "/livez"
+    assert start["periodSeconds"] * start["failureThreshold"] == 300
     assert ENGINE["spec"]["terminationGracePeriodSeconds"] == 70
     assert "livenessProbe" not in WORKER["spec"]["containers"][0]
 

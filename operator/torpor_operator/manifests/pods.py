@@ -49,6 +49,8 @@ def engine_pod(deployment: Deployment, replica: int, settings: Settings) -> Mani
                 _port("admin", names.ADMIN_PORT),
                 _port("wire", names.WIRE_PORT),
             ],
+            # A busy node may take minutes to import what the engine needs.
+            "startupProbe": _probe("/livez", period=1, failures=300),
             "livenessProbe": _probe("/livez", period=10, failures=6),
             "readinessProbe": _probe("/readyz", period=2, failures=2),
         },
