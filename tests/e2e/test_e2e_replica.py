@@ -49,6 +49,8 @@ def wide(kube: Kube, images: dict[str, str]) -> Iterator[str]:
             parallelism={"tensor": 3},
             worker=worker,
             wake={"idleSeconds": IDLE},
+            # So many that they could fill the cache: no more is taken than they can use.
+            engine={"maxNumSeqs": 16},
         )
     )
     started = time.monotonic()
