@@ -66,7 +66,9 @@ def install(operator: str, runtime: str) -> None:
 
 
 def deployment(model: str) -> str:
-    worker = {"accelerator": "none", "ranksPerPod": 1, "kvCacheMemory": "192Mi"}
+    # One thread each: three pods without a limit would each take all cores of the node.
+    one_thread = [{"name": "OMP_NUM_THREADS", "value": "1"}]
+    worker = {"accelerator": "none", "ranksPerPod": 1, "kvCacheMemory": "192Mi", "env": one_thread}
     spec = {
         "replicas": 1,
         "model": {"source": f"oci://{model}", "dtype": "float32", "servedNames": [NAME]},

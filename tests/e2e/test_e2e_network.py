@@ -39,7 +39,7 @@ def enforced(around: Guests) -> None:
 def replica(kube: Kube, images: dict[str, str], around: Guests) -> Iterator[Besieged]:
     """Two ranks in pods of their own, so that they talk over the network."""
     # Beside it a deployment that has keys, but no pod that runs.
-    worker = {"ranksPerPod": 1, "env": [{"name": "OMP_NUM_THREADS", "value": "1"}]}
+    worker = {"ranksPerPod": 1}
     nowhere: dict[str, Any] = {
         "engine": {"nodeSelector": NOWHERE},
         "worker": {"accelerator": "none"},

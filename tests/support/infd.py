@@ -26,7 +26,12 @@ def infd(name: str, image: str, /, **spec: Any) -> Object:
             "maxModelLen": 1024,
         },
         "engine": {"maxNumSeqs": 8, "maxNumBatchedTokens": 256, "resources": _ENGINE},
-        "worker": {"accelerator": "none", "kvCacheMemory": "192Mi", "resources": _WORKER},
+        "worker": {
+            "accelerator": "none",
+            "kvCacheMemory": "192Mi",
+            "resources": _WORKER,
+            "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
+        },
         "recovery": {"maxRestarts": 100, "backoffSeconds": 0},
     }
     for key, value in spec.items():
