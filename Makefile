@@ -99,6 +99,7 @@ test-e2e: images  ## the tests that need a cluster
 	TORPOR_E2E_RUNTIME_IMAGE=$$(scripts/cluster.sh image runtime) \
 	TORPOR_E2E_MODEL_IMAGE=$$(scripts/cluster.sh image model) \
 	TORPOR_E2E_AUDIT_LOG=$${TORPOR_E2E_AUDIT_LOG:-$$(scripts/cluster.sh audit)} \
+	TORPOR_E2E_HELM=$$(scripts/cluster.sh helms) \
 	scripts/cluster.sh run $(PY) -m pytest -m e2e tests/e2e $(E2E_ARGS)
 
 lock: $(UV)  ## compile constraints.txt anew from pyproject.toml (LOCK_ARGS=--upgrade for newer)

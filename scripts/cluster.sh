@@ -5,6 +5,7 @@
 #   scripts/cluster.sh up            a kind cluster (control plane and one worker, audit log on)
 #   scripts/cluster.sh images        build both images and bring them to where its nodes find them
 #   scripts/cluster.sh model FOLDER  the same with a model's folder, as an image to be mounted
+#   scripts/cluster.sh helms         Helm 3 and 4, with a colon between them
 #   scripts/cluster.sh image NAME    what an image is called inside the cluster
 #   scripts/cluster.sh audit         where the audit log of its API server lies, if anywhere
 #   scripts/cluster.sh run CMD ...   run a command that talks to the cluster
@@ -40,6 +41,20 @@ need_helm() {
   ! command -v helm >/dev/null || return 0
   command -v go >/dev/null || { echo "error: helm is missing; install Helm 3 or 4." >&2; exit 1; }
   GOBIN=$bin go install helm.sh/helm/v4/cmd/helm@v4.1.4
+}
+
+# Both majors of Helm, for the tests of the chart; without a Go compiler only what is there.
+helms() {
+  need_helm
+  local have other version
+  have=$(helm version --template '{{.Version}}')
+  case $have in v3*) other=helm4 version=v4/cmd/helm@v4.1.4 ;; *) other=helm3 version=v3/cmd/helm@v3.20.0 ;; esac
+  if ! command -v $other >/dev/null && command -v go >/dev/null; then
+    local folder; folder=$(mktemp -d)
+    GOBIN=$folder go install "helm.sh/helm/$version" >&2 && mv "$folder/helm" "$bin/$other"
+    rm -rf "$folder"
+  fi
+  command -v helm $other | paste -sd:
 }
 
 # The engine itself, where the folder of scripts has to provide one.
@@ -157,6 +172,7 @@ case ${1:-} in
   down) down ;;
   images) images ;;
   model) model "$2" ;;
+  helms) helms ;;
   image) cat "$work/$2.image" ;;
   audit) [ "$kind" = given ] || echo "$work/audit/audit.jsonl" ;;
   run) shift; inside "$@" ;;

@@ -1,4 +1,4 @@
-"""A deployment that lacks a claim, a folder, an image or a GPU serves once it is there."""
+"""What a deployment lacked appears, and it goes on by itself: claim, folder, image, device."""
 
 from __future__ import annotations
 
