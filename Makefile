@@ -19,7 +19,7 @@ PYTHON ?= $(firstword $(foreach name,python3.11 python3 python3.12 python,\
 .PHONY: help setup demo model test test-slow check lint format types layers sizes crds bench lock clean
 
 help:  ## list the targets
-	@awk -F ':.*##  *' '/^[a-z0-9-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*##  *' '/^[a-z0-9-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Output goes to standard error, so that `make -s model` prints nothing but the folder.
 $(UV):
@@ -79,7 +79,7 @@ bench: $(READY)  ## measure and write the tables of benchmarks/ (BENCH_ARGS="--o
 bench-peers: $(READY)  ## set up the engines that `make bench` measures beside ours (long)
 	$(PY) -m benchmarks.peers $(BENCH_ARGS)
 
-.PHONY: cluster-up images cluster-demo cluster-down test-e2e
+.PHONY: cluster-up images cluster-demo cluster-down test-e2e test-e2e-slow
 cluster-up:  ## a kind cluster for the demo and the end-to-end tests
 	@scripts/cluster.sh up
 
@@ -94,13 +94,22 @@ cluster-demo: images  ## install the operator, serve, stream, put to sleep, wake
 cluster-down:  ## remove the cluster and all that it took
 	@scripts/cluster.sh down
 
+test-e2e: MARKS := e2e and not slow
 test-e2e: images  ## the tests that need a cluster
-	TORPOR_E2E_OPERATOR_IMAGE=$$(scripts/cluster.sh image operator) \
-	TORPOR_E2E_RUNTIME_IMAGE=$$(scripts/cluster.sh image runtime) \
-	TORPOR_E2E_MODEL_IMAGE=$$(scripts/cluster.sh image model) \
-	TORPOR_E2E_AUDIT_LOG=$${TORPOR_E2E_AUDIT_LOG:-$$(scripts/cluster.sh audit)} \
-	TORPOR_E2E_HELM=$$(scripts/cluster.sh helms) \
-	scripts/cluster.sh run $(PY) -m pytest -m e2e tests/e2e $(E2E_ARGS)
+	$(run-e2e)
+
+test-e2e-slow: MARKS := e2e and slow
+test-e2e-slow: images  ## long campaigns on a cluster
+	$(run-e2e)
+
+define run-e2e
+TORPOR_E2E_OPERATOR_IMAGE=$$(scripts/cluster.sh image operator) \
+TORPOR_E2E_RUNTIME_IMAGE=$$(scripts/cluster.sh image runtime) \
+TORPOR_E2E_MODEL_IMAGE=$$(scripts/cluster.sh image model) \
+TORPOR_E2E_AUDIT_LOG=$${TORPOR_E2E_AUDIT_LOG:-$$(scripts/cluster.sh audit)} \
+TORPOR_E2E_HELM=$$(scripts/cluster.sh helms) \
+scripts/cluster.sh run $(PY) -m pytest -m "$(MARKS)" tests/e2e $(E2E_ARGS)
+endef
 
 lock: $(UV)  ## compile constraints.txt anew from pyproject.toml (LOCK_ARGS=--upgrade for newer)
 	$(PY) scripts/run_uv.py pip compile --quiet --all-extras --python-version 3.11 \
