@@ -70,9 +70,13 @@ def workers_ready(situation: Situation) -> Verdict:
         return Verdict(False, first.reason, first.message)
     running = sum(pod.ready and not pod.deleting for pod in pods)
     told = f"{running} of {each * len(members)} worker pods run."
-    if running < each * len(members):
-        return Verdict(False, "Starting", told)
-    return Verdict(True, "Ready", told)
+    if running == each * len(members):
+        return Verdict(True, "Ready", told)
+    # A pod that takes the place of a lost one only starts; what a user asks is why.
+    lost = next((replica for replica in members if replica.recovering and replica.reason), None)
+    if lost is not None:
+        return Verdict(False, lost.reason, f"{told} {lost.message}".strip())
+    return Verdict(False, "Starting", told)
 
 
 def model_loaded(situation: Situation) -> Verdict:

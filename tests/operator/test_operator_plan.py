@@ -165,6 +165,12 @@ STAGES = {
         "Rank 1 was killed.",
         {0: engine("Recovering", last_loss=LOSS, restarts=1)},
     ),
+    "a lost worker pod is made anew": Case(
+        [engine_pod(ready=False), worker_pod(0, 0, ready=False), worker_pod(0, 1)],
+        {"Ready": ("False", "RankLost"), "WorkersReady": ("False", "RankLost")},
+        "1 of 2 worker pods run. Rank 1 was killed.",
+        {0: engine("Recovering", last_loss=LOSS, restarts=1)},
+    ),
     "a worker was killed for memory": Case(
         [engine_pod(ready=False), worker_pod(out_of_memory=True, started_at=NOW), worker_pod(0, 1)],
         {"Degraded": ("True", "OutOfMemory")},
