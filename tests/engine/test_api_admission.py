@@ -12,7 +12,7 @@ import pytest
 from api_server import MODEL, ApiServer, api_server
 from engine_builders import engine_config
 from fake_core import FakeCore
-from torpor_engine.api.admission import MAX_RETRY_AFTER, Admission
+from torpor_engine.api.admission import HELD_WHILE_RECOVERING, MAX_RETRY_AFTER, Admission
 from torpor_engine.api.errors import ApiError
 from torpor_engine.metrics import Metrics
 from torpor_protocol.config import CacheConfig, SchedulerConfig, WakeConfig
@@ -133,6 +133,16 @@ def test_retry_after_follows_the_measured_rate() -> None:
     gate.enter(1)
     error = refusal(gate, 4)
     assert error is not None and int(error.headers["Retry-After"]) <= MAX_RETRY_AFTER
+
+
+def test_a_recovery_leaves_the_replica_ready_only_for_a_while() -> None:
+    gate, clock = admission("Recovering")
+    assert gate.ready(), "a Service without endpoints would refuse what is held here"
+    clock.now += HELD_WHILE_RECOVERING - 1
+    assert gate.ready()
+    clock.now += 1
+    assert not gate.ready()
+    assert refusal(gate) is None
 
 
 def test_draining_takes_nothing() -> None:

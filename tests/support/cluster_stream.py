@@ -102,6 +102,7 @@ class ClusterStream:
         assert not self.error and self.done, self.error or f"status {self.status}, no end"
         return self.text
 
-    def gap_after(self, moment: float) -> float:
-        """Seconds from a moment to the next piece."""
-        return next((t - moment for t in self.times if t > moment), float("inf"))
+    def longest_pause(self, moment: float) -> float:
+        """Seconds between two pieces of which the later one came after a moment."""
+        pairs = zip(self.times, self.times[1:], strict=False)
+        return max((later - one for one, later in pairs if later > moment), default=0.0)

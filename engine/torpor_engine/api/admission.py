@@ -17,6 +17,9 @@ MAX_RETRY_AFTER = 60
 GUESSED_WAKE_SECONDS = 5.0
 # The weight of the newest interval in the average time between two finished choices.
 RATE_WEIGHT = 0.1
+# A group that forms anew is not taken out of the Service for so long: a request that comes is held
+# and answered, where a Service without endpoints would refuse it. Replaced pods take about 10 s.
+HELD_WHILE_RECOVERING = 30.0
 _AWAKE = frozenset({"Awake", "Recovering"})
 
 
@@ -42,6 +45,7 @@ class Admission:
         self.draining = False
         self._last_end = 0.0
         self._interval = 0.0
+        self._recovering_since: float | None = None
 
     def enter(self, choices: int) -> None:
         """Raises ApiError: 429 or 503 when ``choices`` more cannot be taken now, 400 when never."""
@@ -68,11 +72,25 @@ class Admission:
         self.unfinished -= 1
 
     def ready(self) -> bool:
-        """Whether a request that comes now is taken: awake, or asleep and on call."""
+        """Whether a request that comes now is answered soon: awake, recovering not for long, or
+        asleep and on call."""
         state = self._state()
-        if self.draining or state.lifecycle in ("Starting", "Recovering", "Failed"):
+        recovering = self._recovers_for(state)
+        if self.draining or state.lifecycle in ("Starting", "Failed"):
             return False
-        return state.lifecycle == "Awake" or self._may_wake(state)
+        if state.lifecycle in _AWAKE:
+            return recovering < HELD_WHILE_RECOVERING
+        return self._may_wake(state)
+
+    def _recovers_for(self, state: EngineState) -> float:
+        """Seconds since this was first seen."""
+        if state.lifecycle != "Recovering":
+            self._recovering_since = None
+            return 0.0
+        now = self._clock()
+        if self._recovering_since is None:
+            self._recovering_since = now
+        return now - self._recovering_since
 
     def _may_wake(self, state: EngineState) -> bool:
         """Whether a request may come while the model sleeps, and so wake it."""
