@@ -55,13 +55,15 @@ def children(parent):
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if int(open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[1]) == parent:
+            state, its_parent = open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[:2]
+            if int(its_parent) == parent and state != "Z":
                 found.append(int(pid))
         except OSError:
             pass
     return found
 # The supervisor is the pod's first process, the fork server its child, the ranks children of that.
-ranks = [rank for server in children(1) for rank in children(server)]
+(server,) = children(1)
+ranks = children(server)
 print(*ranks, flush=True)
 """
 
@@ -73,15 +75,22 @@ for rank in ranks:
 """
 )
 
-# The kernel chooses a victim by its score, which anybody may raise.
+# The kernel chooses the victim by its size and a score, which anybody may raise: so many small
+# processes fill the memory, and the rank is the one to go. They end when their parent does.
 _EXHAUST_MEMORY = (
     _FIND_RANKS
     + """
+import subprocess
 for rank in ranks:
     open(f"/proc/{rank}/oom_score_adj", "w").write("1000")
-hoard = []
-while all(os.path.exists(f"/proc/{rank}") for rank in ranks):
-    hoard.append(b"x" * 2**24)
+hoard = "import sys; hoard = b'x' * 2**27; print(flush=True); sys.stdin.read()"
+pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+hoarders = []
+while ranks == children(server):
+    hoarders.append(subprocess.Popen([sys.executable, "-c", hoard], **pipes))
+    hoarders[-1].stdout.readline()
+for hoarder in hoarders:
+    hoarder.kill()
 """
 )
 

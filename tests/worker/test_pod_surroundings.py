@@ -10,7 +10,7 @@ from torpor_protocol.pods import read_worker_pod
 from torpor_protocol.rpc import RankKeys
 from torpor_worker.cpu_limit import NO_LIMIT, cpu_limit
 from torpor_worker.interfaces import _interface_in, interface_of
-from torpor_worker.out_of_memory import OomWatch, oom_kills
+from torpor_worker.out_of_memory import SAME_KILL_SECONDS, OomWatch, oom_kills
 from torpor_worker.pod import pod_settings
 
 V1 = "9:memory:/kubepods/pod1/c1\n4:cpu,cpuacct:/kubepods/pod1/c1\n"
@@ -57,14 +57,21 @@ def test_without_a_proc_nothing_is_known(tmp_path: Path) -> None:
     assert cpu_limit(tmp_path) == NO_LIMIT
 
 
-def test_only_a_sigkill_with_a_growing_counter_is_explained() -> None:
-    kills = 4
-    watch = OomWatch(lambda: kills)
+def test_only_a_sigkill_soon_after_the_counter_grew_is_explained() -> None:
+    kills, now = 4, 100.0
+    watch = OomWatch(lambda: kills, lambda: now)
     assert watch.explained(-9, "tail") == "tail", "old kills explain nothing"
     kills = 5
     assert watch.explained(1, "tail") == "tail"
     assert "out of memory" in watch.explained(-9, "tail")
-    assert watch.explained(-9, "tail") == "tail", "each kill explains one death"
+    now += 1
+    assert "out of memory" in watch.explained(-9, "tail"), "one kill takes several along"
+    now += SAME_KILL_SECONDS
+    assert watch.explained(-9, "tail") == "tail"
+    kills = 6
+    watch.look()
+    now += SAME_KILL_SECONDS + 1
+    assert watch.explained(-9, "tail") == "tail", "that kill was of something else in the pod"
 
 
 @pytest.mark.parametrize(

@@ -179,32 +179,33 @@ def test_ranks_that_were_never_forked_are_lost_with_the_fork_server() -> None:
     formation = ready()
     formation.on_message(A, fake_form(A, 2), 0.0)
     formation.on_forked(0, 100)
-    (told,) = formation.on_fork_server_lost(-9, 1.0)
+    (told,) = formation.on_fork_server_lost(-9, "why", 1.0)
     assert isinstance(told, Send) and isinstance(told.message, RankExited)
     assert (told.message.rank, told.message.pid, told.message.status) == (1, 0, -9)
     assert formation.pids() == {0: 100}, "still to be reaped"
-    (told,) = formation.on_reaped(100, -9, 1.1)
+    (told,) = formation.on_reaped(100, -9, "why", 1.1)
     assert isinstance(told, Send) and isinstance(told.message, RankExited)
     assert (told.message.rank, told.message.pid, told.message.status) == (0, 100, -9)
-    assert formation.on_reaped(999, 0, 1.2) == [], "a stranger"
+    assert told.message.log_tail == "why"
+    assert formation.on_reaped(999, 0, "", 1.2) == [], "a stranger"
 
 
 def test_the_loss_of_the_fork_server_ends_a_disband() -> None:
     formation = running()
     next_form = fake_form(B)
     formation.on_message(B, next_form, 1.0)
-    assert formation.on_fork_server_lost(-9, 1.1) == []
-    assert formation.on_reaped(100, -9, 1.2) == []
-    assert formation.on_reaped(101, -9, 1.3) == [Send(A, Disbanded())]
+    assert formation.on_fork_server_lost(-9, "", 1.1) == []
+    assert formation.on_reaped(100, -9, "", 1.2) == []
+    assert formation.on_reaped(101, -9, "", 1.3) == [Send(A, Disbanded())]
     assert formation.on_ready(3.0) == [Start(next_form)]
 
 
 def test_a_form_that_waits_is_lost_with_a_fork_server_that_dies_while_importing() -> None:
     formation = Formation(2, now=0.0)
     formation.on_message(A, fake_form(A, 2), 1.0)
-    tail = "The fork server ended with status -11 before it started this rank."
+    tail = "Why it died."
     told = [Send(A, RankExited(rank, 0, -11, tail)) for rank in (0, 1)]
-    assert formation.on_fork_server_lost(-11, 2.0) == told
+    assert formation.on_fork_server_lost(-11, tail, 2.0) == told
     assert formation.on_ready(3.0) == []
     form = fake_form(B, 2)
     assert formation.on_message(B, form, 4.0) == [Start(form)]
@@ -215,7 +216,7 @@ def test_a_fork_server_that_never_gets_ready_is_replaced_again_and_again() -> No
     assert formation.on_tick(PRELOAD_TIMEOUT - 1) == []
     (replaced,) = formation.on_tick(PRELOAD_TIMEOUT + 1)
     assert isinstance(replaced, ReplaceForkServer)
-    formation.on_fork_server_lost(-9, PRELOAD_TIMEOUT + 1)
+    formation.on_fork_server_lost(-9, "", PRELOAD_TIMEOUT + 1)
     assert formation.on_tick(2 * PRELOAD_TIMEOUT) == []
     assert formation.on_tick(2 * PRELOAD_TIMEOUT + 2) != []
 
@@ -226,7 +227,7 @@ def test_a_fork_that_reports_no_pid_is_a_lost_rank() -> None:
     assert formation.on_tick(1.0 + FORK_TIMEOUT) == []
     (replaced,) = formation.on_tick(1.1 + FORK_TIMEOUT)
     assert isinstance(replaced, ReplaceForkServer)
-    (told,) = formation.on_fork_server_lost(-9, 1.2 + FORK_TIMEOUT)
+    (told,) = formation.on_fork_server_lost(-9, "", 1.2 + FORK_TIMEOUT)
     assert isinstance(told, Send) and isinstance(told.message, RankExited)
 
 

@@ -144,16 +144,15 @@ class Formation:
             return [Send(self.group, RankExited(rank, pid, status, tail))]
         return [] if self._ranks else self._go_on(now, disbanded=True)
 
-    def on_reaped(self, pid: int, status: int, now: float) -> list[Action]:
+    def on_reaped(self, pid: int, status: int, tail: str, now: float) -> list[Action]:
         """A process that the supervisor inherited is dead: a rank, if its fork server died."""
         for rank, known in self.pids().items():
             if known == pid:
-                return self.on_exited(rank, pid, status, "Its fork server died.", now)
+                return self.on_exited(rank, pid, status, tail, now)
         return []
 
-    def on_fork_server_lost(self, status: int, now: float) -> list[Action]:
+    def on_fork_server_lost(self, status: int, tail: str, now: float) -> list[Action]:
         """Ranks that have a pid are told one by one, when they are reaped."""
-        tail = f"The fork server ended with status {status} before it started this rank."
         actions: list[Action] = []
         if self._next is not None and not self._ready:
             # It died while importing and may do so for ever; the engine counts the attempts.

@@ -115,7 +115,8 @@ class Supervisor:
     def _sweep(self) -> None:
         """Ranks whose fork server died are ours, and so is whatever a dead rank left behind."""
         for pid, status in processes.sweep_orphans(keep=self._fork_server.pid):
-            self._do(self._formation.on_reaped(pid, status, time.monotonic()))
+            tail = self._oom.explained(status, "Its fork server died.")
+            self._do(self._formation.on_reaped(pid, status, tail, time.monotonic()))
 
     def _on_fork_server(self) -> None:
         reports = self._fork_server.read()
@@ -140,7 +141,9 @@ class Supervisor:
     def _lose_fork_server(self) -> None:
         status = self._fork_server.end()
         log.warning("The fork server ended with status %d; another one starts.", status)
-        self._do(self._formation.on_fork_server_lost(status, time.monotonic()))
+        why = f"The fork server ended with status {status} before it started this rank."
+        tail = self._oom.explained(status, why)
+        self._do(self._formation.on_fork_server_lost(status, tail, time.monotonic()))
         self._sweep()
 
     def _tick(self, now: float) -> None:
@@ -149,6 +152,7 @@ class Supervisor:
             self._fork_server.start()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
+            self._oom.look()
             pids = [*self._formation.pids().values(), self._fork_server.pid]
             sightings = {pid: processes.sight(pid) for pid in pids if pid}
             stalls = self._watch.look(sightings, now)
