@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(900)]
 
 PROMPT = "The hummingbird sleeps at night because"
 TOKENS = 32
-IDLE = 20
+IDLE = 6
 WEIGHTS = 134_515_008 * 4  # bytes of SmolLM2 in float32
 KV_CACHE = 192 * 2**20  # bytes of each rank
 
