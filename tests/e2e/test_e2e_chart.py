@@ -35,7 +35,10 @@ def kept(space: Kube, images: dict[str, str]) -> Iterator[dict[str, str]]:
     space.kubectl("delete", "infd", NAME, "--timeout=60s")
 
 
-@pytest.fixture(scope="module", params=HELMS)
+@pytest.fixture(
+    scope="module",
+    params=[HELMS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in HELMS[1:])],
+)
 def program(
     request: pytest.FixtureRequest, kept: dict[str, str], images: dict[str, str]
 ) -> Iterator[str]:
