@@ -12,7 +12,7 @@ import pytest
 from infd import infd
 from kube import Kube, Object, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(900)]
 
 CLAIM, FOLDER = "later", "smollm2"
 DEVICE = "torpor.dev/e2e-device"

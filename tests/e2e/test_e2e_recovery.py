@@ -28,8 +28,8 @@ def lasting(kube: Kube, images: dict[str, str]) -> Iterator[str]:
     kube.kubectl("delete", "infd", NAME, "--timeout=60s")
 
 
-def stream(kube: Kube) -> ClusterStream:
-    return ClusterStream(kube, NAME, {"model": NAME, "prompt": PROMPT, "max_tokens": TOKENS})
+def stream(kube: Kube, tokens: int = TOKENS) -> ClusterStream:
+    return ClusterStream(kube, NAME, {"model": NAME, "prompt": PROMPT, "max_tokens": tokens})
 
 
 @pytest.fixture(scope="module")
@@ -128,4 +128,5 @@ def test_the_engine_pod_comes_back_and_takes_its_workers(kube: Kube, golden: str
     kube.wait_ready(NAME, 300)
     print(f"engine pod lost: Ready again after {time.monotonic() - started:.1f} s")
     assert kube.uids(NAME, "worker") == workers
-    assert stream(kube).finish() == golden
+    again = stream(kube, 40).finish()
+    assert again and golden.startswith(again)

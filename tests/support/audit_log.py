@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -15,6 +16,9 @@ import pytest
 from kube import Kube, wait_for
 
 _WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+_RIGHTS = "rbac.authorization.k8s.io"
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,14 @@ class AuditLog:
             and "objectRef" in line
         }
         return sorted(map(_entry, found.values()), key=lambda entry: entry.at)
+
+    def changes_of_rights(self, release: str) -> list[datetime]:
+        """When a role or a binding of a release was made, changed or removed, by anybody."""
+        return [
+            datetime.fromisoformat(line["requestReceivedTimestamp"])
+            for line in self._lines(f'"apiGroup":"{_RIGHTS}"')
+            if line["verb"] in _WRITES and release in line["objectRef"].get("name", "")
+        ]
 
     def _lines(self, word: str) -> Iterator[dict[str, Any]]:
         """The entries in whose text the word is."""
