@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from cluster_kit import CLIENT
 from infd import SYSTEM, infd
 from kube import Kube, Object, wait_for
 
@@ -25,12 +26,14 @@ VOLUME = {"name": "ca", "mountPath": "/ca", "secret": {"secretName": "later-volu
 
 @dataclass(frozen=True)
 class Bad:
-    """``about``: the condition that names it beside Ready."""
+    """``about``: the condition that names it beside Ready. ``starts``: only an engine that has
+    started can tell it."""
 
     spec: Callable[[dict[str, str]], dict[str, Any]]
     reason: str
     words: str
     about: str = "WorkersReady"
+    starts: bool = False
 
 
 def absent(image: str) -> str:
@@ -76,7 +79,11 @@ CASES = {
         "SpecValid",
     ),
     "path": Bad(
-        source("file:///none-such/model"), "ModelNotFound", "/none-such/model", "EngineReady"
+        source("file:///none-such/model"),
+        "ModelNotFound",
+        "/none-such/model",
+        about="EngineReady",
+        starts=True,
     ),
     # These heal below: the sooner the shorter are the pauses of the kubelet.
     "volume": Bad(worker(volumes=[VOLUME]), "VolumeNotFound", "Create what is missing"),
@@ -108,18 +115,25 @@ def reason_column(kube: Kube, name: str) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def untouched(space: Kube) -> Iterator[None]:
-    """None of it restarts the operator."""
+def untouched(kube: Kube) -> Iterator[None]:
+    """None of it restarts the operator. The client's pod has brought the image to its node."""
     before = operator_pod()
     yield
-    print(space.kubectl("get", "infd", "-o", "wide"))
+    print(kube.kubectl("get", "infd", "-o", "wide"))
     assert operator_pod() == before
+
+
+def beside_the_client(kube: Kube) -> dict[str, Any]:
+    node = kube.get("node", kube.get("pod", CLIENT)["spec"]["nodeName"])
+    label = "kubernetes.io/hostname"
+    return {"nodeSelector": {label: node["metadata"]["labels"][label]}}
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_it_is_told(space: Kube, images: dict[str, str], name: str) -> None:
     case = CASES[name]
-    space.apply(infd(name, images["model"], **case.spec(images)))
+    where = {"engine": beside_the_client(space)} if case.starts else {}
+    space.apply(infd(name, images["model"], **case.spec(images), **where))
     started = time.monotonic()
     wait_for(
         lambda: reason_column(space, name) == case.reason,
