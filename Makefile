@@ -99,6 +99,7 @@ test-e2e: images  ## the tests that need a cluster
 	$(run-e2e)
 
 test-e2e-slow: MARKS := e2e and slow
+test-e2e-slow: export TORPOR_E2E_HELM = $(shell scripts/cluster.sh helms)
 test-e2e-slow: images  ## long campaigns on a cluster
 	$(run-e2e)
 
@@ -107,7 +108,6 @@ TORPOR_E2E_OPERATOR_IMAGE=$$(scripts/cluster.sh image operator) \
 TORPOR_E2E_RUNTIME_IMAGE=$$(scripts/cluster.sh image runtime) \
 TORPOR_E2E_MODEL_IMAGE=$$(scripts/cluster.sh image model) \
 TORPOR_E2E_AUDIT_LOG=$${TORPOR_E2E_AUDIT_LOG:-$$(scripts/cluster.sh audit)} \
-TORPOR_E2E_HELM=$$(scripts/cluster.sh helms) \
 scripts/cluster.sh run $(PY) -m pytest -m "$(MARKS)" tests/e2e $(E2E_ARGS)
 endef
 

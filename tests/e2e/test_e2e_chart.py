@@ -36,8 +36,7 @@ def kept(space: Kube, images: dict[str, str]) -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(
-    scope="module",
-    params=[HELMS[0], *(pytest.param(each, marks=pytest.mark.slow) for each in HELMS[1:])],
+    scope="module", params=[pytest.param(each, marks=pytest.mark.slow) for each in HELMS]
 )
 def program(
     request: pytest.FixtureRequest, kept: dict[str, str], images: dict[str, str]

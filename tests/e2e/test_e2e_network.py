@@ -148,6 +148,7 @@ def serve_during(attacks: list[Running], kube: Kube, golden: str) -> list[Any]:
     return [attack.finish() for attack in attacks]
 
 
+@pytest.mark.slow
 def test_streams_go_on_under_floods_of_the_wire(kube: Kube, replica: Besieged, golden: str) -> None:
     """Connections that say nothing, half a handshake or noise, and peers with a key of nobody."""
     before, refused = replica.life(), replica.refused().get("handshake", 0)
@@ -164,6 +165,7 @@ def test_streams_go_on_under_floods_of_the_wire(kube: Kube, replica: Besieged, g
     assert replica.life() == before
 
 
+@pytest.mark.slow
 def test_streams_go_on_under_bad_requests_and_slow_connections(
     kube: Kube, replica: Besieged, golden: str
 ) -> None:
@@ -184,6 +186,7 @@ def test_streams_go_on_under_bad_requests_and_slow_connections(
     assert replica.life() == before
 
 
+@pytest.mark.slow
 def test_connections_of_clients_do_not_make_it_look_dead(
     kube: Kube, replica: Besieged, golden: str
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_deleted_child_comes_back(trio: Kube, key: str) -> None:
     assert (found["labels"], found["of"]) == (wanted["labels"], wanted["of"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "patch"), CHANGES)
 def test_a_changed_child_is_put_right(trio: Kube, key: str, patch: str) -> None:
     kind, name = key.split("/")
@@ -150,6 +151,7 @@ def test_a_changed_child_is_put_right(trio: Kube, key: str, patch: str) -> None:
     wait_restored(trio, key, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", CHILDREN)
 def test_labels_that_were_taken_away_come_back(trio: Kube, key: str) -> None:
     kind, name = key.split("/")
@@ -158,6 +160,7 @@ def test_labels_that_were_taken_away_come_back(trio: Kube, key: str) -> None:
     wait_restored(trio, key, wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "label", ["torpor.dev/deployment", "torpor.dev/role", "torpor.dev/replica"]
 )

@@ -85,7 +85,7 @@ def test_tokens_of_a_pipeline_are_transformers(
     kube.kubectl("delete", "infd", "piped", "--timeout=60s")
 
 
-@pytest.mark.parametrize("level", [1, 2, 3])
+@pytest.mark.parametrize("level", [1, 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_scale_to_zero_sleeps_and_a_request_wakes(
     kube: Kube, wide: str, golden: str, level: int
 ) -> None:
