@@ -23,7 +23,8 @@ tools=${TORPOR_CLUSTER_TOOLS:-$root/../shared/cluster}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
 
 if [ -n "${TORPOR_REGISTRY:-}" ] && [ -n "${KUBECONFIG:-}" ]; then kind=given
-elif [[ ${DOCKER_HOST:-} != *kind-offline* ]] && docker info >/dev/null 2>&1; then kind=docker
+elif command -v kind >/dev/null && [[ ${DOCKER_HOST:-} != *kind-offline* ]] &&
+  docker info >/dev/null 2>&1; then kind=docker
 elif [ -x "$tools/up.sh" ]; then kind=tools; . "$tools/env.sh"
 else
   echo "error: no container engine answers here. Start Docker (kind is needed too), or set KUBECONFIG" \
