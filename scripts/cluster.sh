@@ -38,23 +38,25 @@ fi
 # Helm is not everywhere; a Go compiler makes it once.
 bin=${TORPOR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/torpor}/bin
 PATH=$PATH:$bin
+helm3=v3/cmd/helm@v3.20.0 helm4=v4/cmd/helm@v4.1.4
+make_helm() { # VERSION NAME
+  local folder; folder=$(mktemp -d)
+  mkdir -p "$bin"
+  GOBIN=$folder go install "helm.sh/helm/$1" >&2 && mv "$folder/helm" "$bin/$2"
+  rm -rf "$folder"
+}
 need_helm() {
   ! command -v helm >/dev/null || return 0
   command -v go >/dev/null || { echo "error: helm is missing; install Helm 3 or 4." >&2; exit 1; }
-  GOBIN=$bin go install helm.sh/helm/v4/cmd/helm@v4.1.4
+  make_helm $helm4 helm
 }
 
 # Both majors of Helm, for the tests of the chart; without a Go compiler only what is there.
 helms() {
   need_helm
-  local have other version
-  have=$(helm version --template '{{.Version}}')
-  case $have in v3*) other=helm4 version=v4/cmd/helm@v4.1.4 ;; *) other=helm3 version=v3/cmd/helm@v3.20.0 ;; esac
-  if ! command -v $other >/dev/null && command -v go >/dev/null; then
-    local folder; folder=$(mktemp -d)
-    GOBIN=$folder go install "helm.sh/helm/$version" >&2 && mv "$folder/helm" "$bin/$other"
-    rm -rf "$folder"
-  fi
+  local other=helm3
+  [[ $(helm version --template '{{.Version}}') != v3* ]] || other=helm4
+  if ! command -v $other >/dev/null && command -v go >/dev/null; then make_helm "${!other}" $other; fi
   command -v helm $other | paste -sd:
 }
 

@@ -11,12 +11,9 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-from cluster_kit import CLIENT, RESIDENT, client_pod, image_values
+from cluster_kit import CLIENT, RESIDENT, client_pod, install_flags
 
-CHART = Path(__file__).resolve().parents[1] / "charts" / "torpor"
-SYSTEM = "torpor-system"
 SPACE = "torpor-demo"
 NAME = "demo"
 PROMPT = "The hummingbird sleeps at night because"
@@ -56,13 +53,6 @@ def kubectl(*arguments: str, text: str = "") -> str:
 
 def say(text: str) -> None:
     print(f"== {text}", flush=True)
-
-
-def install(operator: str, runtime: str) -> None:
-    run(
-        *("helm", "upgrade", "--install", "torpor", str(CHART), "--namespace", SYSTEM),
-        *("--create-namespace", "--wait", "--timeout", "300s", *image_values(operator, runtime)),
-    )
 
 
 def deployment(model: str) -> str:
@@ -114,7 +104,7 @@ def wait_reason(reason: str) -> float:
 
 def main(operator: str, runtime: str, model: str) -> None:
     say("install the operator")
-    install(operator, runtime)
+    run("helm", *install_flags(operator, runtime, 300))
     subprocess.run(["kubectl", "create", "namespace", SPACE], capture_output=True, check=False)
     kubectl("apply", "-f", "-", text=json.dumps(client_pod(runtime)))
     say("kubectl apply: tensor parallel over three worker pods")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+CHART = Path(__file__).resolve().parents[1] / "charts" / "torpor"
+RELEASE = "torpor"
+SYSTEM = "torpor-system"  # where the operator is installed
 CLIENT = "client"
 
 # Runs in a worker pod: private bytes of all its processes. Memory that is shared or comes from
@@ -21,9 +25,13 @@ print(total * 1024)
 """
 
 
-def image_values(operator: str, runtime: str) -> list[str]:
-    """Flags of helm that name the two images of the chart."""
-    values = []
+def install_flags(operator: str, runtime: str, seconds: int) -> list[str]:
+    """Arguments of helm that install or upgrade the chart with these two images, and wait for the
+    operator so long."""
+    values = [
+        *("upgrade", "--install", RELEASE, str(CHART), f"--namespace={SYSTEM}"),
+        *("--create-namespace", "--wait", f"--timeout={seconds}s"),
+    ]
     for value, image in (("image", operator), ("runtimeImage", runtime)):
         repository, _, tag = image.rpartition(":")
         values += [f"--set={value}.repository={repository}", f"--set-string={value}.tag={tag}"]

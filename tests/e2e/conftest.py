@@ -11,9 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from audit_log import AuditLog
-from cluster_kit import CLIENT, client_pod
+from cluster_kit import CLIENT, SYSTEM, client_pod
 from helm_chart import install_operator
-from infd import SYSTEM
 from kube import Kube
 from operator_control import OperatorControl
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from cluster_kit import CLIENT
-from infd import SYSTEM, infd
+from cluster_kit import CLIENT, SYSTEM
+from infd import infd
 from kube import Kube, Object, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

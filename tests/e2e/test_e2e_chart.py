@@ -9,8 +9,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from helm_chart import CHART, HELMS, RELEASE, helm, install_operator, try_helm
-from infd import SYSTEM, infd
+from cluster_kit import CHART, RELEASE, SYSTEM
+from helm_chart import HELMS, helm, install_operator, try_helm
+from infd import infd
 from kube import Kube, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(900)]

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from besieged import Besieged, found_in, operator_pod, operator_secrets, reached
+from cluster_kit import SYSTEM
 from cluster_stream import ClusterStream
 from guests import Guests, guests, policies_are_enforced
 from impostors import admin_requests, attempts, forger, impostors, strange_keys
-from infd import SYSTEM, infd
+from infd import infd
 from inside import Running, ask, run_inside
 from kube import Kube, wait_for
 

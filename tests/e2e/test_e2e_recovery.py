@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from cluster_kit import SYSTEM
 from cluster_stream import ClusterStream
-from infd import SYSTEM, exhaust_memory, infd, signal_ranks
+from infd import exhaust_memory, infd, signal_ranks
 from kube import Kube, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(1200)]

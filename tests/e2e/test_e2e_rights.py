@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 import pytest
 
 from audit_log import AuditLog, Entry
-from helm_chart import RELEASE
-from infd import SYSTEM, broken_infd
+from cluster_kit import RELEASE, SYSTEM
+from infd import broken_infd
 from kube import Kube, Object, wait_for
 from operator_control import OperatorControl
 

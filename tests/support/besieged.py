@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from cluster_kit import SYSTEM
 from guests import Guests, pod_ip
-from infd import SYSTEM
 from inside import ask, reach, run_inside
 from kube import Kube, Object, wait_for
 from torpor_protocol.pods import ADMIN_PORT, CLIENT_PORT, WIRE_PORT

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from cluster_kit import CLIENT, client_pod
-from infd import SYSTEM
+from cluster_kit import CLIENT, SYSTEM, client_pod
 from inside import PROGRAMS, settled
 from kube import Kube, Object
 

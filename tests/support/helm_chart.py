@@ -7,13 +7,9 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 
-from cluster_kit import image_values
-from infd import SYSTEM
+from cluster_kit import install_flags
 
-CHART = Path(__file__).resolve().parents[2] / "charts/torpor"
-RELEASE = "torpor"
 # Asked once: the environment of each test holds nothing of the user's.
 HELMS = [each for each in os.environ.get("TORPOR_E2E_HELM", "").split(":") if each] or ["helm"]
 
@@ -33,16 +29,4 @@ def helm(program: str, *arguments: str) -> str:
 
 def install_operator(images: dict[str, str], program: str = "helm", *flags: str) -> str:
     """The chart, installed or upgraded, once its operator is ready; gives Helm's words."""
-    return helm(
-        program,
-        "upgrade",
-        "--install",
-        RELEASE,
-        str(CHART),
-        f"--namespace={SYSTEM}",
-        "--create-namespace",
-        "--wait",
-        "--timeout=180s",
-        *image_values(images["operator"], images["runtime"]),
-        *flags,
-    )
+    return helm(program, *install_flags(images["operator"], images["runtime"], 180), *flags)

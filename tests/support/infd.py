@@ -7,9 +7,6 @@ from typing import Any
 from cluster_kit import RESIDENT
 from kube import Kube, Object
 
-# Where the tests install the operator.
-SYSTEM = "torpor-system"
-
 # What a pod of the small model takes: several replicas share two cores.
 _ENGINE = {"requests": {"cpu": "50m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 _WORKER = {"requests": {"cpu": "100m", "memory": "1Gi"}, "limits": {"memory": "3Gi"}}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from infd import SYSTEM
+from cluster_kit import SYSTEM
 from kube import Kube, Object, wait_for
 
 _SELECTOR = "app.kubernetes.io/component=operator"
