@@ -28,6 +28,8 @@ from torpor_protocol.pods import (
 
 log = logging.getLogger(__name__)
 _STOPPED = 128 + signal.SIGTERM
+# A pod is told to end at the same time as the Service is told to leave it out.
+_LEAVE_SECONDS = 3.0
 
 
 def run_engine_pod(environ: Mapping[str, str]) -> int:
@@ -67,6 +69,7 @@ def serve_options(pod: EnginePod, deployment: str) -> ServeOptions:
             keys=pod.place.keys,
             wire=pod.wire,
         ),
+        leave_seconds=_LEAVE_SECONDS,
     )
 
 

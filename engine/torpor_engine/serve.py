@@ -42,7 +42,8 @@ TOKEN_FILE = "admin-token"
 @dataclass(frozen=True)
 class ServeOptions:
     """``token``: of the admin port; empty takes the variable's, or makes one. ``token_source``:
-    where a person finds it. ``place``: which replica of which deployment this is."""
+    where a person finds it. ``place``: which replica of which deployment this is.
+    ``leave_seconds``: for how long a stopped server takes requests that are under way to it."""
 
     host: str = "127.0.0.1"
     port: int = 8000
@@ -51,6 +52,7 @@ class ServeOptions:
     token: str = field(default="", repr=False)
     token_source: str = ""
     place: Place = field(default_factory=Place)
+    leave_seconds: float = 0.0
 
 
 def serve(resolved: Resolved, options: ServeOptions) -> int:
@@ -94,7 +96,9 @@ class _Server:
             tokenizer=tokenizer,
             core=self._core,
             admin_token=self._token,
-            settings=ApiSettings(drain_seconds=resolved.drain_seconds),
+            settings=ApiSettings(
+                leave_seconds=options.leave_seconds, drain_seconds=resolved.drain_seconds
+            ),
         )
         self._display: LoadDisplay = load_display()
         self._stop = asyncio.Event()

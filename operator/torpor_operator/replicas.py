@@ -51,8 +51,8 @@ def choose_roles(deployment: Deployment, replicas: Mapping[int, Replica]) -> Rol
 def engine_calls(
     deployment: Deployment, replicas: Mapping[int, Replica], roles: Roles
 ) -> list[EngineCall]:
-    """What the engines have to be told, ``on_call`` first: before a replica sleeps it has to be
-    known whether it leaves the Service."""
+    """What the engines have to be told. One that is not on call has to be out of the Service
+    before it sleeps: what still comes to it would have to wait for it to wake again."""
     calls: list[EngineCall] = []
     for index in roles.members:
         replica = replicas.get(index)
@@ -64,7 +64,7 @@ def engine_calls(
             calls.append(EngineCall(index, ip, "on_call", value=wanted))
         if index in roles.awake and _needs_wake(replica):
             calls.append(EngineCall(index, ip, "wake"))
-        if index in roles.standby and replica.state == "Awake" and not replica.woken_by_request:
+        if index in roles.standby and _may_sleep(replica, on_call=index == roles.on_call):
             calls.append(EngineCall(index, ip, "sleep", level=deployment.spec.standby.level))
     return calls
 
@@ -128,6 +128,13 @@ def _call_rank(replica: Replica) -> int:
     if replica.woken_by_request and replica.state != "Asleep":
         return 0
     return 1 if replica.state == "Asleep" else 2
+
+
+def _may_sleep(replica: Replica, *, on_call: bool) -> bool:
+    """The one on call that a request has woken sleeps by itself, when no more come."""
+    if on_call:
+        return replica.state == "Awake" and not replica.woken_by_request
+    return replica.state == "Awake" and not replica.told.get("on_call", True) and not replica.ready
 
 
 def _needs_wake(replica: Replica) -> bool:

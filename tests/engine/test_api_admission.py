@@ -12,7 +12,12 @@ import pytest
 from api_server import MODEL, ApiServer, api_server
 from engine_builders import engine_config
 from fake_core import FakeCore
-from torpor_engine.api.admission import HELD_WHILE_RECOVERING, MAX_RETRY_AFTER, Admission
+from torpor_engine.api.admission import (
+    HELD_WHILE_RECOVERING,
+    MAX_RETRY_AFTER,
+    TAKEN_OFF_CALL,
+    Admission,
+)
 from torpor_engine.api.errors import ApiError
 from torpor_engine.metrics import Metrics
 from torpor_protocol.config import CacheConfig, SchedulerConfig, WakeConfig
@@ -92,13 +97,24 @@ def test_requests_that_may_not_wake(lifecycle: Lifecycle, taken: bool) -> None:
 
 @pytest.mark.parametrize("lifecycle", ["Awake", "Draining", "Sleeping", "Asleep", "Waking"])
 @pytest.mark.parametrize("on_call", [False, True])
-def test_a_replica_that_is_not_on_call_is_ready_only_awake(
-    lifecycle: Lifecycle, on_call: bool
-) -> None:
+def test_a_replica_that_is_not_on_call_is_not_ready(lifecycle: Lifecycle, on_call: bool) -> None:
     gate, _ = admission(lifecycle, on_call=on_call)
-    assert gate.ready() == (on_call or lifecycle == "Awake")
+    assert gate.ready() == on_call
     error = refusal(gate)
     assert (error is None) == (on_call or lifecycle in ("Awake", "Waking"))
+
+
+@pytest.mark.parametrize("on_request", [False, True])
+def test_a_request_that_was_under_way_when_the_replica_went_off_call(on_request: bool) -> None:
+    wake = WakeConfig(max_held=4, on_request=on_request)
+    gate, clock = admission("Asleep", wake=wake, on_call=False)
+    gate.called_off()
+    clock.now += TAKEN_OFF_CALL - 0.1
+    assert not gate.ready()
+    assert (refusal(gate) is None) == on_request
+    clock.now += 0.1
+    error = refusal(gate)
+    assert error is not None and error.code == "model_sleeping"
 
 
 def test_all_or_none_of_a_request() -> None:
@@ -141,6 +157,13 @@ def test_a_recovery_leaves_the_replica_ready_only_for_a_while() -> None:
     clock.now += HELD_WHILE_RECOVERING - 1
     assert gate.ready()
     clock.now += 1
+    assert not gate.ready()
+    assert refusal(gate) is None
+
+
+def test_leaving_takes_what_comes_and_is_not_ready() -> None:
+    gate, _ = admission()
+    gate.leaving = True
     assert not gate.ready()
     assert refusal(gate) is None
 

@@ -17,6 +17,7 @@ from torpor_engine.api.context import ServerContext
 from torpor_engine.api.server import serve
 from torpor_engine.api.settings import ApiSettings
 from torpor_protocol.errors import ConfigError, PortError
+from torpor_protocol.requests import Lifecycle
 
 ASK = {"model": MODEL, "prompt": "x", "max_tokens": 20, "stream": True}
 
@@ -120,6 +121,26 @@ def test_probes_answer_while_the_server_drains() -> None:
             assert (answer.status, answer.error["code"]) == (503, "shutting_down")
             assert answer.headers["connection"] == "close"
         server.until(lambda: bool(core.aborted))
+
+
+def test_a_stopped_server_takes_for_a_while_what_is_still_sent_to_it() -> None:
+    times = [100.0]
+    settings = ApiSettings(leave_seconds=3.0)
+    with api_server(settings=settings, clock=lambda: times[-1]) as server:
+        server.call(server._stop.set)
+        server.until(lambda: server.context.admission.leaving)
+        assert server.get("/readyz").status == 503
+        assert server.post("/v1/completions", ASK).status == 200
+        times.append(103.0)
+        server.until(lambda: server.context.admission.draining)
+
+
+@pytest.mark.parametrize("lifecycle", ["Starting", "Failed"])
+def test_one_to_which_nothing_is_sent_stops_at_once(lifecycle: Lifecycle) -> None:
+    settings = ApiSettings(leave_seconds=3.0)
+    with api_server(settings=settings, clock=lambda: 100.0) as server:
+        server.call(lambda: server.core.set_state(lifecycle))
+        # Leaving the block waits for the end, which no clock that stands still would bring.
 
 
 def test_keys_of_clients() -> None:

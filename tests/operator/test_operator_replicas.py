@@ -51,8 +51,9 @@ def look(given: dict[int, Any], **spec: Any) -> dict[int, Replica]:
             pods += replica_pods(index, revision="old")
             engines[index] = engine("Starting")
         else:
-            pods += replica_pods(index)
-            engines[index] = engine(**said)
+            fields = {key: value for key, value in said.items() if key in UNREADY}
+            pods += replica_pods(index, **fields)
+            engines[index] = engine(**{key: said[key] for key in said if key not in UNREADY})
     return view_replicas(deployment(**spec), observed(pods, engines, spec=spec))
 
 
@@ -60,6 +61,7 @@ AWAKE: dict[str, Any] = {}
 STARTING = {"lifecycle": "Starting"}
 WOKEN = {"woken_by": "request"}
 NOT_ON_CALL = {"on_call": False}
+UNREADY = {"ready": False}  # of the pod
 CASES = {
     "a first one": Case({}, awake=(0,)),
     "as it is wanted": Case({0: AWAKE}, awake=(0,)),
@@ -78,8 +80,18 @@ CASES = {
     ),
     "one more is made": Case({0: AWAKE}, replicas=2, awake=(0, 1)),
     "a gap is filled": Case({1: AWAKE}, replicas=2, awake=(0, 1)),
-    "one less sleeps": Case(
-        {0: AWAKE, 1: AWAKE}, awake=(0,), kept=(1,), calls=("on_call 1 False", "sleep 1")
+    "one less leaves the Service": Case(
+        {0: AWAKE, 1: AWAKE}, awake=(0,), kept=(1,), calls=("on_call 1 False",)
+    ),
+    "and is waited for": Case({0: AWAKE, 1: NOT_ON_CALL}, awake=(0,), kept=(1,)),
+    "and sleeps": Case(
+        {0: AWAKE, 1: NOT_ON_CALL | UNREADY}, awake=(0,), kept=(1,), calls=("sleep 1",)
+    ),
+    "a late request has woken it": Case(
+        {0: AWAKE, 1: WOKEN | NOT_ON_CALL | UNREADY}, awake=(0,), kept=(1,), calls=("sleep 1",)
+    ),
+    "one that cannot be ready anyway is taken off call first": Case(
+        {0: AWAKE, 1: UNREADY}, awake=(0,), kept=(1,), calls=("on_call 1 False",)
     ),
     "the end of one goes on though the other has come to nothing": Case(
         {0: "ending", 1: "blocked"}, standby={"maxReplicas": 0}, awake=(1,), surplus=(0,)
@@ -92,7 +104,7 @@ CASES = {
         awake=(0,),
         kept=(1,),
         surplus=(2,),
-        calls=("on_call 1 False", "sleep 1"),
+        calls=("on_call 1 False",),
     ),
     "standby is topped up": Case(
         {0: AWAKE}, standby={"minReplicas": 1, "maxReplicas": 1}, awake=(0,), kept=(1,)

@@ -48,12 +48,12 @@ class World:
         )
 
     def _seen(self, pod: PodView) -> PodView:
-        """As the kubelet reports it: an engine is ready when it takes requests."""
+        """As the kubelet reports it: an engine is ready when requests shall come to it."""
         if pod.role != names.ENGINE or pod.deleting or pod.phase != "Running":
             return pod
         told = self.engines.get(pod.uid, {})
-        wakes = told.get("lifecycle") in ("Asleep", "Waking") and told.get("on_call", True)
-        return replace(pod, ready=told.get("lifecycle") == "Awake" or bool(wakes))
+        takes = told.get("lifecycle") in ("Awake", "Asleep", "Waking")
+        return replace(pod, ready=takes and bool(told.get("on_call", True)))
 
     def step(self) -> Plan:
         """Look, plan, carry out."""

@@ -20,11 +20,17 @@ RATE_WEIGHT = 0.1
 # A group that forms anew is not taken out of the Service for so long: a request that comes is held
 # and answered, where a Service without endpoints would refuse it. Replaced pods take about 10 s.
 HELD_WHILE_RECOVERING = 30.0
+# A Service learns late that a pod is not ready: two failed probes, 2 s apart, then every node's
+# rules. Requests that still come here are taken for so long.
+TAKEN_OFF_CALL = 15.0
 _AWAKE = frozenset({"Awake", "Recovering"})
 
 
 class Admission:
-    """Counts choices from the moment they may come in until they end. ``clock``: seconds."""
+    """Counts choices from the moment they may come in until they end. ``clock``: seconds.
+
+    ``leaving``: not ready any more, but what comes is taken. ``draining``: what comes is refused.
+    """
 
     def __init__(
         self,
@@ -42,10 +48,12 @@ class Admission:
         self._running = config.scheduler.max_num_seqs
         self.capacity = self._running + queued
         self.unfinished = 0
+        self.leaving = False
         self.draining = False
         self._last_end = 0.0
         self._interval = 0.0
         self._recovering_since: float | None = None
+        self._off_call_until = -math.inf
 
     def enter(self, choices: int) -> None:
         """Raises ApiError: 429 or 503 when ``choices`` more cannot be taken now, 400 when never."""
@@ -71,16 +79,20 @@ class Admission:
         self._last_end = now
         self.unfinished -= 1
 
+    def called_off(self) -> None:
+        """From now on requests shall come to another replica; those that are under way may come."""
+        self._off_call_until = self._clock() + TAKEN_OFF_CALL
+
     def ready(self) -> bool:
-        """Whether a request that comes now is answered soon: awake, recovering not for long, or
-        asleep and on call."""
+        """Whether requests shall come here, and one that comes now is answered soon: on call, and
+        awake, recovering not for long, or asleep with leave to wake."""
         state = self._state()
         recovering = self._recovers_for(state)
-        if self.draining or state.lifecycle in ("Starting", "Failed"):
+        if self.leaving or self.draining or state.lifecycle in ("Starting", "Failed"):
             return False
         if state.lifecycle in _AWAKE:
-            return recovering < HELD_WHILE_RECOVERING
-        return self._may_wake(state)
+            return state.on_call and recovering < HELD_WHILE_RECOVERING
+        return state.on_call and self._wake.on_request
 
     def _recovers_for(self, state: EngineState) -> float:
         """Seconds since this was first seen."""
@@ -94,7 +106,8 @@ class Admission:
 
     def _may_wake(self, state: EngineState) -> bool:
         """Whether a request may come while the model sleeps, and so wake it."""
-        return self._wake.on_request and state.on_call
+        called = state.on_call or self._clock() < self._off_call_until
+        return self._wake.on_request and called
 
     def _refusal(self, choices: int) -> ApiError | None:
         state = self._state()

@@ -52,7 +52,8 @@ async def serve(
     stop: asyncio.Event,
     on_ready: Callable[[str, str], None],
 ) -> None:
-    """Serve until ``stop`` is set and what runs has ended, or ``drain_seconds`` have passed.
+    """Serve until ``stop`` is set, ``leave_seconds`` more if requests are sent here, and until what
+    runs has ended, or ``drain_seconds`` have passed.
 
     ``on_ready`` gets the URLs of both ports, for a client on this machine. Port 0 takes a free one.
     Raises PortError when a port cannot be bound."""
@@ -72,6 +73,7 @@ async def serve(
             await _first(server.up.wait(), tasks)
         on_ready(urls[0], urls[1])
         await _first(stop.wait(), tasks)
+        await _first(_leave(context), tasks)
         await _first(_drain(context), tasks)
     except BaseException:
         for server in servers:
@@ -112,6 +114,15 @@ async def _first(
             raise RuntimeError("A server ended before it was told to.")
     finally:
         task.cancel()
+
+
+async def _leave(context: ServerContext) -> None:
+    """Be not ready, and go on for as long as whoever sends requests here may not have heard."""
+    sent_here = context.admission.ready()
+    context.admission.leaving = True
+    end = context.clock() + context.settings.leave_seconds
+    while sent_here and context.clock() < end and context.core.state().lifecycle != "Failed":
+        await asyncio.sleep(_POLL_SECONDS)
 
 
 async def _drain(context: ServerContext) -> None:

@@ -12,8 +12,9 @@ class ApiSettings:
     """Times in seconds, sizes in bytes.
 
     ``body_seconds``: a request's body must be there by then. ``stall_seconds``: a client that takes
-    nothing of a stream for so long is dropped. ``drain_seconds``: what runs when the server is
-    stopped has so long to end. ``tick_seconds``: how often streams are looked after.
+    nothing of a stream for so long is dropped. ``leave_seconds``: a server that is
+    stopped still takes requests for so long. ``drain_seconds``: what runs then has so long to end.
+    ``tick_seconds``: how often streams are looked after.
     ``inline_chars``: a longer text is tokenized in a thread.
     """
 
@@ -25,6 +26,7 @@ class ApiSettings:
     stall_seconds: float = 60.0
     max_unsent_chars: int = 4 * 2**20
     tick_seconds: float = 1.0
+    leave_seconds: float = 0.0
     drain_seconds: float = 30.0
     idle_connection_seconds: int = 75
     max_connections: int = 4096

@@ -77,6 +77,8 @@ def _add_commands(router: APIRouter, context: ServerContext) -> None:
 
     @router.put("/on_call")
     async def on_call(value: Annotated[bool, Query()]) -> Response:
+        if not value and context.core.state().on_call:
+            context.admission.called_off()
         return await carry_out(OnCallCommand(call=0, value=value), {"on_call": value})
 
     @router.post("/drain")

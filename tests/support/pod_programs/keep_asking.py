@@ -1,0 +1,42 @@
+"""Asks a Service for one short completion after the other, each on a connection of its own, until
+its input ends. Tells how often each answer came; what went wrong is an answer too."""
+
+import collections
+import http.client
+import json
+import sys
+import threading
+import time
+
+told = json.loads(sys.stdin.readline())
+ended = threading.Event()
+
+
+def wait_for_the_end() -> None:
+    sys.stdin.read()
+    ended.set()
+
+
+def ask() -> str:
+    connection = http.client.HTTPConnection(told["service"], 8000, timeout=120)
+    try:
+        body = json.dumps(told["body"])
+        headers = {"content-type": "application/json"}
+        connection.request("POST", "/v1/completions", body, headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        if answer.status == 200:
+            text = json.loads(text)["choices"][0]["text"]
+        return f"{answer.status} {text}"
+    except (OSError, http.client.HTTPException) as error:
+        return f"{type(error).__name__} {error}"
+    finally:
+        connection.close()
+
+
+threading.Thread(target=wait_for_the_end, daemon=True).start()
+answers = collections.Counter()
+while not ended.is_set():
+    answers[ask()] += 1
+    time.sleep(told["pause"])
+print(json.dumps(answers))
