@@ -31,8 +31,8 @@ def several(kube: Kube, images: dict[str, str]) -> Iterator[str]:
 
 
 def start_asking(kube: Kube) -> Running:
-    body = {"model": NAME, "prompt": "Two birds", "max_tokens": 8, "temperature": 0}
-    return Running(kube, CLIENT, "keep_asking", {"service": NAME, "body": body, "pause": 0.1})
+    body = {"model": NAME, "prompt": "Two birds", "max_tokens": 2, "temperature": 0}
+    return Running(kube, CLIENT, "keep_asking", {"service": NAME, "body": body, "pause": 0.05})
 
 
 def wait_states(kube: Kube, wanted: dict[int, str], seconds: float = 300) -> float:

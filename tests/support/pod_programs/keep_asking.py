@@ -35,7 +35,7 @@ def ask() -> str:
 
 
 threading.Thread(target=wait_for_the_end, daemon=True).start()
-answers = collections.Counter()
+answers: collections.Counter[str] = collections.Counter()
 while not ended.is_set():
     answers[ask()] += 1
     time.sleep(told["pause"])
