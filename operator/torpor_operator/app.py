@@ -63,6 +63,7 @@ class Operator:
         self._spawn("lease", self._guard.hold())
 
     async def end(self) -> None:
+        self.stop.set()  # kopf's task that waits for it would hold up the end for five seconds
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -241,6 +241,7 @@ def test_hand_made_requests(replica: Replica, name: str) -> None:
     assert golden(replica)
 
 
+@pytest.mark.slow
 def test_a_slow_body_is_given_up(replica: Replica) -> None:
     body = post(b'{"prompt": "x"}')
     answer = raw(replica, body[:-4] + b" " * 4, pause=25.0)

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -99,8 +99,17 @@ def test_a_port_in_use_is_named(tiny_llama: Path, port: str) -> None:
     assert number in text and port in text
 
 
-@pytest.mark.parametrize("executor", ["uni", "mp"])
-@pytest.mark.parametrize("damage", ["truncated", "missing", "pickle"])
+@pytest.mark.parametrize(
+    ("executor", "damage"),
+    [
+        ("uni", "truncated"),
+        ("mp", "truncated"),
+        ("uni", "missing"),
+        ("mp", "pickle"),
+        pytest.param("mp", "missing", marks=pytest.mark.slow),
+        pytest.param("uni", "pickle", marks=pytest.mark.slow),
+    ],
+)
 def test_a_damaged_model_is_named(broken: Path, executor: str, damage: str) -> None:
     weights = broken / "model.safetensors"
     if damage == "truncated":
@@ -158,7 +167,9 @@ def test_nothing_is_left_after_the_parent_is_killed(tiny_llama: Path) -> None:
         assert not replica.run_dir.exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, marks=pytest.mark.slow), signal.SIGTERM]
+)
 def test_the_first_signal_drains(tiny_llama: Path, number: signal.Signals) -> None:
     with running(tiny_llama, *TINY) as replica:
         everyone = replica.descendants()
@@ -196,21 +207,22 @@ def test_a_dead_core_ends_the_server_and_its_workers(tiny_llama: Path) -> None:
         assert not replica.run_dir.exists()
 
 
-def test_the_ready_line_holds_a_curl_that_works(tiny_llama: Path, tmp_path: Path) -> None:
-    replica = Replica(tiny_llama, *TINY)
-    try:
-        replica.wait_ready()
-        command = replica.ready_line.partition("Try: ")[2]
-        done = subprocess.run(
-            ["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True
-        )
-        assert json.loads(done.stdout)["choices"][0]["message"]["role"] == "assistant"
-    finally:
-        replica.close()
-
-
-def test_the_token_of_the_environment_is_taken(tiny_llama: Path) -> None:
+@pytest.fixture(scope="module")
+def named(tiny_llama: Path) -> Iterator[Replica]:
+    """A server whose admin token the environment names."""
     with running(tiny_llama, "--dtype", "float32", env={"TORPOR_ADMIN_TOKEN": "secret"}) as replica:
-        assert replica.request("GET", replica.admin_url + "/state", token="secret")[0] == 200
-        assert replica.request("GET", replica.admin_url + "/state", token="other")[0] == 401
-        assert replica.request("GET", replica.url + "/state", token="secret")[0] == 404
+        yield replica
+
+
+def test_the_ready_line_holds_a_curl_that_works(named: Replica) -> None:
+    command = named.ready_line.partition("Try: ")[2]
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert json.loads(done.stdout)["choices"][0]["message"]["role"] == "assistant"
+
+
+def test_the_token_of_the_environment_is_taken(named: Replica) -> None:
+    assert named.request("GET", named.admin_url + "/state", token="secret")[0] == 200
+    assert named.request("GET", named.admin_url + "/state", token="other")[0] == 401
+    assert named.request("GET", named.url + "/state", token="secret")[0] == 404

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -80,57 +81,61 @@ def test_levels_of_a_tiny_model(tiny_llama: Path, executor: str) -> None:
             assert replica.admin("GET", "/is_sleeping")[1] == {"is_sleeping": False}
 
 
+@pytest.fixture(scope="module")
+def pair(tiny_llama: Path) -> Iterator[Replica]:
+    """Two ranks of the tiny model, for tests that leave them as they were."""
+    with running(tiny_llama, *TINY, "--tensor", "2") as replica:
+        yield replica
+
+
 @pytest.mark.parametrize("mode", ["wait", "abort", "keep"])
-def test_sleep_during_a_stream(tiny_llama: Path, mode: str) -> None:
-    with running(tiny_llama, *TINY, "--tensor", "2") as replica:
-        golden = Stream(replica, [5, 6, 7], 200).finish()
-        stream = Stream(replica, [5, 6, 7], 200)
-        stream.wait_pieces(3)
-        sleep(replica, 2, mode)
-        if mode == "abort":
-            with pytest.raises(AssertionError, match="error"):
-                stream.finish()
-            assert golden.startswith(stream.text)
-        else:
-            assert stream.done == (mode == "wait")
-            assert replica.admin("POST", "/wake_up")[0] == 200
-            assert stream.finish() == golden
-        assert replica.complete([5, 6, 7], 200, ignore_eos=True)["text"] == golden
+def test_sleep_during_a_stream(pair: Replica, mode: str) -> None:
+    golden = Stream(pair, [5, 6, 7], 200).finish()
+    stream = Stream(pair, [5, 6, 7], 200)
+    stream.wait_pieces(3)
+    sleep(pair, 2, mode)
+    if mode == "abort":
+        with pytest.raises(AssertionError, match="error"):
+            stream.finish()
+        assert golden.startswith(stream.text)
+    else:
+        assert stream.done == (mode == "wait")
+        assert pair.admin("POST", "/wake_up")[0] == 200
+        assert stream.finish() == golden
+    assert pair.complete([5, 6, 7], 200, ignore_eos=True)["text"] == golden
 
 
-def test_twice_and_at_the_same_time(tiny_llama: Path) -> None:
-    with running(tiny_llama, *TINY, "--tensor", "2") as replica:
-        golden = replica.complete([5, 6, 7], 24)["text"]
-        for _ in range(2):
-            sleep(replica, 1)
-        for _ in range(2):
-            assert replica.admin("POST", "/wake_up")[0] == 200
-        statuses: list[int] = []
-        paths = ["/sleep?level=1", "/wake_up", "/sleep?level=2", "/wake_up", "/sleep?level=3"] * 3
+def test_twice_and_at_the_same_time(pair: Replica) -> None:
+    golden = pair.complete([5, 6, 7], 24)["text"]
+    for _ in range(2):
+        sleep(pair, 1)
+    for _ in range(2):
+        assert pair.admin("POST", "/wake_up")[0] == 200
+    statuses: list[int] = []
+    paths = ["/sleep?level=1", "/wake_up", "/sleep?level=2", "/wake_up", "/sleep?level=3"] * 3
 
-        def call(path: str) -> None:
-            statuses.append(replica.admin("POST", path)[0])
+    def call(path: str) -> None:
+        statuses.append(pair.admin("POST", path)[0])
 
-        threads = [threading.Thread(target=call, args=(path,)) for path in paths]
-        for thread in threads:
-            thread.start()
-        texts = [replica.complete([5, 6, 7], 24)["text"] for _ in range(5)]
-        for thread in threads:
-            thread.join()
-        assert set(texts) == {golden}
-        assert len(statuses) == len(paths)
-        assert set(statuses) <= {200, 503}  # 503: a wake-up called a draining sleep off
-        assert replica.complete([5, 6, 7], 24)["text"] == golden
+    threads = [threading.Thread(target=call, args=(path,)) for path in paths]
+    for thread in threads:
+        thread.start()
+    texts = [pair.complete([5, 6, 7], 24)["text"] for _ in range(5)]
+    for thread in threads:
+        thread.join()
+    assert set(texts) == {golden}
+    assert len(statuses) == len(paths)
+    assert set(statuses) <= {200, 503}  # 503: a wake-up called a draining sleep off
+    assert pair.complete([5, 6, 7], 24)["text"] == golden
 
 
 @pytest.mark.parametrize("cycles", [8, pytest.param(50, marks=pytest.mark.slow)])
-def test_cycles_do_not_grow(tiny_llama: Path, cycles: int) -> None:
-    with running(tiny_llama, *TINY, "--tensor", "2") as replica:
-        golden = replica.complete([5, 6, 7], 24)["text"]
-        sizes: list[int] = []
-        for cycle in range(cycles):
-            sleep(replica, 1 + cycle % 2)
-            assert replica.complete([5, 6, 7], 24)["text"] == golden
-            sizes.append(resident(replica.rank_pids()))
-        early = max(sizes[2:5])
-        assert max(sizes[5:]) <= early + 4 * MIB, sizes
+def test_cycles_do_not_grow(pair: Replica, cycles: int) -> None:
+    golden = pair.complete([5, 6, 7], 24)["text"]
+    sizes: list[int] = []
+    for cycle in range(cycles):
+        sleep(pair, 1 + cycle % 2)
+        assert pair.complete([5, 6, 7], 24)["text"] == golden
+        sizes.append(resident(pair.rank_pids()))
+    early = max(sizes[2:5])
+    assert max(sizes[5:]) <= early + 4 * MIB, sizes

@@ -78,7 +78,7 @@ def settled(kube: Kube, pods: int) -> str:
     state = ""
     while state != (state := end_state(kube, "victim")):
         assert time.monotonic() < deadline, "it does not come to rest"
-        time.sleep(6)
+        time.sleep(4)
     return state
 
 

@@ -46,12 +46,13 @@ for line in sys.stdin:
 
 
 class OperatorControl:
-    """Of the chart's Deployment. ``logs``: everything that operators logged which this has ended;
-    ``log`` adds the running one's."""
+    """Of the chart's Deployment. ``logs``: what operators logged which this has ended; ``log`` adds
+    the running one's. What was logged before this was made is left out."""
 
     def __init__(self) -> None:
         self.kube = Kube(SYSTEM)
         self.logs = ""
+        self._earlier = {name: len(text) for name, text in self._running()}
 
     @property
     def deployment(self) -> Object:
@@ -91,8 +92,14 @@ class OperatorControl:
 
     def log(self) -> str:
         """JSON lines."""
-        running = [pod["metadata"]["name"] for pod in self.kube.listed("pods", _SELECTOR)]
-        return self.logs + "".join(self.kube.kubectl("logs", name) for name in running)
+        return self.logs + "".join(
+            text[self._earlier.get(name, 0) :] for name, text in self._running()
+        )
+
+    def _running(self) -> list[tuple[str, str]]:
+        """Each pod's name and whole log."""
+        names = [pod["metadata"]["name"] for pod in self.kube.listed("pods", _SELECTOR)]
+        return [(name, self.kube.kubectl("logs", name)) for name in names]
 
     def complaints(self) -> list[str]:
         """Lines of the log that tell of something wrong in the operator itself."""
