@@ -31,6 +31,10 @@ else
     "and TORPOR_REGISTRY to use a cluster that is there." >&2
   exit 1
 fi
+[ "$kind" = tools ] || command -v kubectl >/dev/null || {
+  echo "error: kubectl is missing. Install it in the version of the cluster." >&2
+  exit 1
+}
 [ "${1:-}" != possible ] || exit 0
 # A file of this cluster alone: whatever else kubectl is set to, the tests talk to no other.
 [ "$kind" = given ] || export KUBECONFIG=$work/kubeconfig

@@ -61,7 +61,7 @@ def resolve(target: str, flags: Flags) -> Resolved:
     is_manifest = path.suffix in MANIFEST_SUFFIXES
     deployment = load_manifest(path) if is_manifest else _bare_deployment(path)
     folder = model_folder(deployment.spec.model.source)
-    return _resolve_spec(deployment.spec, flags, _default_name(deployment, path), folder)
+    return _resolve_spec(deployment.spec, flags, folder)
 
 
 def resolve_pod(deployment: InferenceDeployment, folder: Path) -> Resolved:
@@ -69,7 +69,7 @@ def resolve_pod(deployment: InferenceDeployment, folder: Path) -> Resolved:
 
     Raises ConfigError or ModelError."""
     flags = Flags(executor="kubernetes", worker_transport="tcp")
-    return _resolve_spec(deployment.spec, flags, deployment.metadata.name, folder)
+    return _resolve_spec(deployment.spec, flags, folder)
 
 
 def _bare_deployment(folder: Path) -> InferenceDeployment:
@@ -86,12 +86,7 @@ def _bare_deployment(folder: Path) -> InferenceDeployment:
     )
 
 
-def _default_name(deployment: InferenceDeployment, path: Path) -> str:
-    name = deployment.metadata.name
-    return path.resolve().name if name == "local" else str(name)
-
-
-def _resolve_spec(spec: InferenceDeploymentSpec, flags: Flags, name: str, folder: Path) -> Resolved:
+def _resolve_spec(spec: InferenceDeploymentSpec, flags: Flags, folder: Path) -> Resolved:
     length = flags.max_model_len
     if length is None and spec.model.max_model_len != "auto":
         length = int(spec.model.max_model_len)
@@ -118,7 +113,7 @@ def _resolve_spec(spec: InferenceDeploymentSpec, flags: Flags, name: str, folder
     }
     config = _checked(msgspec.structs.replace(config, **overrides))
     select_executor(config)
-    names = flags.served_model_names or tuple(spec.model.served_names) or (name,)
+    names = flags.served_model_names or tuple(spec.model.names)
     return Resolved(config, spec.wake.canary.prompt, names, float(spec.drain_timeout_seconds))
 
 

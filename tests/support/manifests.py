@@ -86,6 +86,11 @@ RULES: dict[str, Case] = {
         {"spec.model.revision": "v1.0"},
         "only an hf:// source has revisions",
     ),
+    "digest of a source that nobody checks": Case(
+        {**_source("oci://r.io/a"), "spec.model.digest": "sha256:" + 64 * "0"},
+        {**_source("pvc://claim/a"), "spec.model.digest": "sha256:" + 64 * "0"},
+        "only an oci:// image",
+    ),
     "name": Case({"metadata.name": "d" * 40}, {"metadata.name": "d" * 41}, "at most 40"),
     "name form": Case({"metadata.name": "a-1"}, {"metadata.name": "1-a"}, "a letter first"),
     "replicas": Case(
@@ -231,7 +236,9 @@ SCHEMA: dict[str, Case] = {
         "at most 16 entries",
     ),
     "digest": Case(
-        {"spec.model.digest": "sha256:" + 64 * "0"}, {"spec.model.digest": "sha256:0"}, "71"
+        {**_source("oci://r.io/a"), "spec.model.digest": "sha256:" + 64 * "0"},
+        {**_source("oci://r.io/a"), "spec.model.digest": "sha256:0"},
+        "71",
     ),
     "accelerator form": Case(
         {"spec.worker.accelerator": "amd.com/gpu"}, {"spec.worker.accelerator": "gpu"}, "none or"

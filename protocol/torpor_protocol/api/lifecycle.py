@@ -69,7 +69,7 @@ class WakeSpec(ApiModel):
 
 class RolloutSpec(ApiModel):
     max_surge: int = setting(
-        "Replicas above the wanted number during a rollout.",
+        "Replicas above the wanted number during a rollout. Not used by this version.",
         unit="replicas",
         default=0,
         example=1,
@@ -77,7 +77,8 @@ class RolloutSpec(ApiModel):
         le=MAX_REPLICAS,
     )
     max_unavailable: int = setting(
-        "Replicas that may be missing during a rollout.",
+        "Replicas that may be missing during a rollout. Not used by this version, which replaces "
+        "one at a time.",
         unit="replicas",
         default=1,
         example=2,

@@ -78,8 +78,9 @@ class SecretKeyRef(ApiModel):
 
 class ModelSpec(ApiModel):
     source: SourceUri = setting(
-        "Where the model lies: hf://organisation/name, pvc://claim/path, oci://image (mounted as "
-        "a volume), s3://bucket/path or file:///path (taken as it is written, nothing is decoded). "
+        "Where the model lies: pvc://claim/path, oci://image (mounted as a volume) or file:///path "
+        "(taken as it is written, nothing is decoded). hf://organisation/name and "
+        "s3://bucket/path are not supported by this version. "
         "The folder holds config.json, the tokenizer and safetensors files.",
         unit="URI",
         example="file:///models/smollm2-135m-instruct",
@@ -92,8 +93,7 @@ class ModelSpec(ApiModel):
         example="v1.0",
     )
     digest: Digest | None = setting(
-        "What the model must be: the SHA-256 of an oci:// image, else of the list of the files "
-        "and their SHA-256. Anything else is not loaded.",
+        "What an oci:// image must be. Anything else is not loaded.",
         unit="sha256:hex",
         default=None,
         shown="absent, any content is taken",
@@ -114,7 +114,7 @@ class ModelSpec(ApiModel):
         example="bfloat16",
     )
     max_model_len: ModelLength = setting(
-        "Longest prompt and answer together; auto takes what the model knows and memory holds.",
+        "Longest prompt and answer together; auto takes what the model knows.",
         unit="tokens",
         default="auto",
         example=8192,
@@ -126,7 +126,8 @@ class ModelSpec(ApiModel):
         example="none",
     )
     token_secret_ref: SecretKeyRef | None = setting(
-        "Secret with the access token for the source.",
+        "Secret with the access token for a source; no source that this version supports asks "
+        "for one.",
         unit="reference",
         default=None,
         shown="absent, no token is sent",
@@ -141,6 +142,13 @@ class ModelSpec(ApiModel):
             "must be absent, because only an hf:// source has revisions",
             "Remove revision, or name the version in the source.",
             lambda model: model.revision is None or model.source.startswith("hf://"),
+        ),
+        Rule(
+            "digest",
+            "!has(self.digest) || self.source.startsWith('oci://')",
+            "must be absent, because only an oci:// image is checked by its digest",
+            "Remove digest, or put the model into an image.",
+            lambda model: model.digest is None or model.source.startswith("oci://"),
         ),
     )
 

@@ -83,7 +83,7 @@ class InferenceDeploymentSpec(ApiModel):
         example={"maxReplicas": 1, "level": 2},
     )
     autoscaling: AutoscalingSpec | None = setting(
-        "Built-in scaling by load, instead of replicas.",
+        "Built-in scaling by load, instead of replicas. Not supported by this version.",
         unit="object",
         default=None,
         shown="absent, replicas decides",
