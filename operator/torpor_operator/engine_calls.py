@@ -37,7 +37,7 @@ class Slot(NamedTuple):
 
 @dataclass(frozen=True)
 class _Failure:
-    ip: str
+    call: EngineCall
     until: float
     pause: float
 
@@ -54,7 +54,7 @@ class EngineCalls:
     def start(
         self, deployment: str, call: EngineCall, token: str, done: Callable[[], None]
     ) -> bool:
-        """False when one is under way there, or one failed so recently that it has to wait. A
+        """False when one is under way there, or the same failed so recently that it has to wait. A
         call to a pod that has been replaced is given up for one to its successor. ``done`` is
         called at the end, however it ended."""
         slot = Slot(deployment, call.replica, "on_call" if call.verb == "on_call" else "power")
@@ -62,7 +62,7 @@ class EngineCalls:
         if running is not None and ip == call.ip:
             return False
         failure = self._failures.get(slot)
-        if failure is not None and failure.ip == call.ip and self._clock() < failure.until:
+        if failure is not None and failure.call == call and self._clock() < failure.until:
             return False
         if running is not None:
             running.cancel()
@@ -90,7 +90,7 @@ class EngineCalls:
         except TorporError as error:
             last = self._failures.get(slot)
             pause = _FIRST_PAUSE if last is None else min(_LAST_PAUSE, last.pause * 2)
-            self._failures[slot] = _Failure(call.ip, self._clock() + pause, pause)
+            self._failures[slot] = _Failure(call, self._clock() + pause, pause)
             logger.warning("%s of replica %d failed: %s", call.verb, call.replica, error)
         else:
             self._failures.pop(slot, None)

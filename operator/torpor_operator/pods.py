@@ -34,7 +34,7 @@ def view_pod(pod: Manifest, warning: tuple[str, str] | None = None) -> PodView:
         worker=_index(labels.get(names.LABEL_WORKER)) if role == names.WORKER else _ENGINE_INDEX,
         revision=labels.get(names.LABEL_REVISION, ""),
         phase=phase if phase in get_args(Phase) else "Unknown",
-        ready=not deleting and bool(container.get("ready")),
+        ready=not deleting and _is_ready(status, container),
         deleting=deleting,
         node=(pod.get("spec") or {}).get("nodeName") or "",
         ip=status.get("podIP") or "",
@@ -49,6 +49,13 @@ def view_pod(pod: Manifest, warning: tuple[str, str] | None = None) -> PodView:
         ),
         ends_at=unix_seconds(metadata.get("deletionTimestamp")),
     )
+
+
+def _is_ready(status: Manifest, container: Manifest) -> bool:
+    """A node that is lost makes its pods not ready, and cannot write what its containers are."""
+    conditions = status.get("conditions") or []
+    lost = any(each["type"] == "Ready" and each["status"] != "True" for each in conditions)
+    return bool(container.get("ready")) and not lost
 
 
 def container_status(pod: Manifest, name: str) -> dict[str, Any]:

@@ -84,6 +84,11 @@ class Replica:
         return self.engine is not None and self.engine.ready
 
     @property
+    def called(self) -> bool:
+        """Whether its engine has been told that requests shall come to it."""
+        return bool(self.told.get("on_call", True))
+
+    @property
     def woken_by_request(self) -> bool:
         return self.told.get("woken_by") == "request"
 
@@ -159,17 +164,20 @@ def _has_moved_on(engine: PodView, told: Mapping[str, Any]) -> bool:
 def _unanswered(
     bare: Replica, engine: PodView, view: EngineView | None, previous: Mapping[str, Any]
 ) -> Replica:
-    """One lost answer changes nothing, unless the engine has only just started."""
+    """One lost answer changes nothing, unless the engine has only just started. The second in a
+    row, which the message remembers, of an engine that is not ready either does."""
     last, reason = previous.get("state", "Pending"), previous.get("reason") or ""
+    silent = f"The engine of replica {bare.index} does not answer."
     if view is None or view.at - engine.started_at < _YOUNG_SECONDS:
         return replace(bare, message=f"The engine of replica {bare.index} does not answer yet.")
-    if not engine.ready and (last == "Awake" or reason == "EngineStalled"):
+    again = last == "Awake" and previous.get("message") == silent
+    if not engine.ready and (again or reason == "EngineStalled"):
         message = f"The engine of replica {bare.index} does not answer any more."
         return replace(bare, state="Failed", reason="EngineStalled", message=message)
     if last in _KEPT:
-        message = previous.get("message", "")
+        message = silent if last == "Awake" else previous.get("message", "")
         return replace(bare, state=cast(ReplicaState, last), reason=reason, message=message)
-    return replace(bare, message=f"The engine of replica {bare.index} does not answer.")
+    return replace(bare, message=silent)
 
 
 def _answered(replica: Replica, workers: int) -> Replica:
@@ -181,6 +189,8 @@ def _answered(replica: Replica, workers: int) -> Replica:
         reason, message = _starting(replica, state, workers)
         return replace(replica, state=state, reason=reason, message=message)
     state = _BY_LIFECYCLE.get(lifecycle, "Pending")
+    if state == "Awake" and not replica.called:
+        state, message = "Draining", f"Replica {replica.index} leaves the Service."
     if replica.recovering:
         reason, message = loss_of(replica)
         blocking = _worker_trouble(replica)

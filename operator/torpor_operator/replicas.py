@@ -33,7 +33,11 @@ def choose_roles(deployment: Deployment, replicas: Mapping[int, Replica]) -> Rol
     """Awake ones stay awake, sleeping ones are woken before others are waited for, and new ones
     are made only when too few are left; the rest goes to sleep or ends."""
     wanted, standby = deployment.wanted, deployment.spec.standby
-    order = sorted(replicas.values(), key=lambda replica: (_rank(replica), replica.index))
+    revision = deployment.revision
+    order = sorted(
+        replicas.values(),
+        key=lambda replica: (_rank(replica), replica.stale(revision), replica.index),
+    )
     present = [replica.index for replica in order]
     fresh = _free(replicas)
     awake = present[:wanted]
@@ -51,8 +55,9 @@ def choose_roles(deployment: Deployment, replicas: Mapping[int, Replica]) -> Rol
 def engine_calls(
     deployment: Deployment, replicas: Mapping[int, Replica], roles: Roles
 ) -> list[EngineCall]:
-    """What the engines have to be told. One that is not on call has to be out of the Service
-    before it sleeps: what still comes to it would have to wait for it to wake again."""
+    """What the engines have to be told. One leaves the Service when another is in it, and is out of
+    it before it sleeps: what still came to it would have to wait for it to wake again."""
+    covered = _covered(deployment, replicas, roles)
     calls: list[EngineCall] = []
     for index in roles.members:
         replica = replicas.get(index)
@@ -60,7 +65,7 @@ def engine_calls(
             continue
         ip = replica.engine.ip
         wanted = index in roles.awake or index == roles.on_call
-        if bool(replica.told.get("on_call", True)) != wanted:
+        if replica.called != wanted and (wanted or covered):
             calls.append(EngineCall(index, ip, "on_call", value=wanted))
         if index in roles.awake and _needs_wake(replica):
             calls.append(EngineCall(index, ip, "wake"))
@@ -80,7 +85,12 @@ def next_to_replace(
     well = [replica for replica in members if replica.steady]
     if useless or not stale or len(well) < len(roles.members):
         return frozenset(useless)
-    order = sorted(stale, key=lambda replica: (replica.state != "Asleep", replica.index))
+    order = sorted(
+        stale, key=lambda replica: (replica.state != "Asleep", replica.ready, replica.index)
+    )
+    others = [replica for replica in members if replica is not order[0]]
+    if any(replica.state == "Awake" and not replica.ready for replica in others):
+        return frozenset()
     return frozenset({order[0].index})
 
 
@@ -97,12 +107,14 @@ def _rank(replica: Replica) -> int:
     """How much a replica is worth keeping awake; the smaller the more. One whose engine goes, or
     is gone, comes last: its end has begun, and no other may look better meanwhile."""
     if replica.engine is None or replica.engine.deleting:
-        return 4
-    if replica.awake or replica.state == "Waking":
+        return 5
+    if replica.state == "Awake" and replica.ready:
         return 0
-    if replica.loaded:
+    if replica.awake or replica.state == "Waking":
         return 1
-    return 3 if replica.blocked else 2
+    if replica.loaded:
+        return 2
+    return 4 if replica.blocked else 3
 
 
 def _free(replicas: Mapping[int, Replica]) -> Iterator[int]:
@@ -115,28 +127,37 @@ def _free(replicas: Mapping[int, Replica]) -> Iterator[int]:
 
 def _on_call(replicas: Mapping[int, Replica], awake: list[int], asleep: list[int]) -> int | None:
     """Nobody while a wanted one is awake, wakes or may be woken; else the one that a request has
-    woken, else the lowest that sleeps, else the lowest on its way there."""
+    woken, else the one that is on call, else the lowest that sleeps or is on its way there."""
     if any(replicas[index].awake or replicas[index].loaded for index in awake if index in replicas):
         return None
     there = [replicas[index] for index in sorted(asleep) if index in replicas]
     there = [replica for replica in there if replica.loaded or replica.recovering]
-    preferred = sorted(there, key=lambda replica: (_call_rank(replica), replica.index))
-    return preferred[0].index if preferred else None
+    return min(there, key=_call_rank).index if there else None
 
 
-def _call_rank(replica: Replica) -> int:
-    if replica.woken_by_request and replica.state != "Asleep":
-        return 0
-    return 1 if replica.state == "Asleep" else 2
+def _call_rank(replica: Replica) -> tuple[bool, bool, bool, int]:
+    asleep = replica.state == "Asleep"
+    woken = replica.woken_by_request and not asleep
+    return not woken, not (replica.called and replica.ready), not asleep, replica.index
+
+
+def _covered(deployment: Deployment, replicas: Mapping[int, Replica], roles: Roles) -> bool:
+    """Whether another takes the requests of a replica that goes off call, or none are taken."""
+    for index in (*roles.awake, roles.on_call):
+        replica = None if index is None else replicas.get(index)
+        if replica is not None and replica.ready and replica.called:
+            return True
+    return not roles.awake and not deployment.spec.wake.on_request
 
 
 def _may_sleep(replica: Replica, *, on_call: bool) -> bool:
     """The one on call that a request has woken sleeps by itself, when no more come."""
     if on_call:
         return replica.state == "Awake" and not replica.woken_by_request
-    return replica.state == "Awake" and not replica.told.get("on_call", True) and not replica.ready
+    return replica.lifecycle == "Awake" and not (replica.called or replica.ready)
 
 
 def _needs_wake(replica: Replica) -> bool:
     """Asleep; or awake only as long as requests come, which a call makes lasting."""
-    return replica.state == "Asleep" or (replica.state == "Awake" and replica.woken_by_request)
+    awake = replica.lifecycle == "Awake"
+    return replica.state == "Asleep" or (awake and replica.woken_by_request)

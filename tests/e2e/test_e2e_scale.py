@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -30,9 +31,24 @@ def several(kube: Kube, images: dict[str, str]) -> Iterator[str]:
     kube.kubectl("delete", "infd", NAME, "--timeout=60s")
 
 
-def start_asking(kube: Kube) -> Running:
+@contextmanager
+def asked_all_the_while(kube: Kube) -> Iterator[None]:
+    """By one client that opens a connection for each request, and one that keeps its own."""
     body = {"model": NAME, "prompt": "Two birds", "max_tokens": 2, "temperature": 0}
-    return Running(kube, CLIENT, "keep_asking", {"service": NAME, "body": body, "pause": 0.05})
+    told = {"service": NAME, "body": body, "pause": 0.05}
+    clients = [
+        Running(kube, CLIENT, "keep_asking", told | {"keep": keep}) for keep in (False, True)
+    ]
+    try:
+        yield
+    finally:
+        results = [client.finish() for client in clients]
+    answers = {text for result in results for text in result["answers"]}
+    for result in results:
+        count = sum(result["answers"].values())
+        print(f"{count} requests meanwhile, the longest took {result['longest']:.1f} s")
+        assert count > 5, result
+    assert len(answers) == 1 and answers.pop().startswith("200 "), results
 
 
 def wait_states(kube: Kube, wanted: dict[int, str], seconds: float = 300) -> float:
@@ -47,7 +63,11 @@ def wait_states(kube: Kube, wanted: dict[int, str], seconds: float = 300) -> flo
 
 
 def test_a_second_replica_is_made_sleeps_wakes_and_ends(kube: Kube, several: str) -> None:
-    asking = start_asking(kube)
+    with asked_all_the_while(kube):
+        scale_up_and_down(kube)
+
+
+def scale_up_and_down(kube: Kube) -> None:
     first = kube.uids(NAME)
     kube.scale(NAME, 2)
     print(f"1 to 2, made: {wait_states(kube, {0: READY, 1: READY}):.1f} s")
@@ -69,6 +89,3 @@ def test_a_second_replica_is_made_sleeps_wakes_and_ends(kube: Kube, several: str
         120,
         lambda: f"pods of the second replica stay, or the first one's went: {kube.uids(NAME)}",
     )
-    answers = asking.finish()
-    print(f"{sum(answers.values())} requests meanwhile")
-    assert len(answers) == 1 and next(iter(answers)).startswith("200 "), answers

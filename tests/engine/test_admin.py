@@ -192,8 +192,10 @@ def test_on_call_decides_whether_a_sleeping_replica_is_ready(server: ApiServer) 
         assert (answer.status, answer.json()["on_call"]) == (200, value)
         assert server.admin("GET", "/state").json()["on_call"] is value
         assert server.get("/readyz").status == (200 if value else 503)
-        # Sent before everybody knew.
-        assert server.post("/v1/completions", ASK).status == 200
+        # Sent before everybody knew; the next one is to go elsewhere.
+        answer = server.post("/v1/completions", ASK)
+        assert answer.status == 200
+        assert ("connection" in answer.headers) == (not value)
         server.call(lambda: server.core.set_state("Asleep", 2))
     assert server.admin("PUT", "/on_call").status == 400
     assert server.admin("PUT", "/on_call?value=maybe").status == 400

@@ -163,9 +163,19 @@ def test_a_recovery_leaves_the_replica_ready_only_for_a_while() -> None:
 
 def test_leaving_takes_what_comes_and_is_not_ready() -> None:
     gate, _ = admission()
+    assert gate.stays() and gate.sent_here()
     gate.leaving = True
-    assert not gate.ready()
+    assert not gate.ready() and not gate.stays()
     assert refusal(gate) is None
+
+
+def test_requests_are_under_way_for_a_while_to_one_that_was_called_off() -> None:
+    gate, clock = admission("Asleep", on_call=False)
+    assert not gate.sent_here() and not gate.stays()
+    gate.called_off()
+    assert gate.sent_here()
+    clock.now += TAKEN_OFF_CALL
+    assert not gate.sent_here()
 
 
 def test_draining_takes_nothing() -> None:

@@ -74,6 +74,19 @@ def test_after_a_failure_the_next_attempt_waits_longer_and_longer() -> None:
     assert pauses[1] < pauses[2] < pauses[3]
 
 
+def test_a_failure_does_not_hold_up_the_opposite() -> None:
+    async def run() -> None:
+        calls = EngineCalls(SlowEngine(failures=1), clock=loop_time)
+        off, on = (EngineCall(0, "10.0.0.1", "on_call", value=value) for value in (False, True))
+        assert calls.start("uid", off, "sesame", lambda: None)
+        await asyncio.sleep(60.5)
+        assert not calls.start("uid", off, "sesame", lambda: None)
+        assert calls.start("uid", on, "sesame", lambda: None)
+        await calls.stop()
+
+    run_virtual(run())
+
+
 def test_a_call_to_a_replaced_pod_is_given_up_for_its_successor() -> None:
     async def run() -> None:
         engine = SlowEngine(failures=1)

@@ -108,7 +108,7 @@ def test_probes_and_grace_of_an_engine() -> None:
     start = container["startupProbe"]
     assert start["httpGet"]["path"] == "/livez"
     assert start["periodSeconds"] * start["failureThreshold"] == 300
-    assert ENGINE["spec"]["terminationGracePeriodSeconds"] == 70
+    assert ENGINE["spec"]["terminationGracePeriodSeconds"] == 73
     assert "livenessProbe" not in WORKER["spec"]["containers"][0]
 
 

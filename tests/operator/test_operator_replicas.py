@@ -127,13 +127,44 @@ CASES = {
     "one that ends is not chosen": Case({0: "deleting", 1: STARTING}, awake=(1,), kept=(0,)),
     "woken by a request": Case({0: WOKEN}, replicas=0, kept=(0,), on_call=0),
     "woken by a request and now wanted": Case({0: WOKEN}, awake=(0,), calls=("wake 0",)),
-    "the lowest of all that sleep is on call": Case(
+    "who is on call stays so": Case(
         {0: ASLEEP | NOT_ON_CALL, 1: ASLEEP},
         replicas=0,
         standby={"maxReplicas": 2},
         kept=(0, 1),
+        on_call=1,
+    ),
+    "of several the lowest stays on call": Case(
+        {0: ASLEEP, 1: ASLEEP},
+        replicas=0,
+        standby={"maxReplicas": 2},
+        kept=(0, 1),
         on_call=0,
-        calls=("on_call 0 True", "on_call 1 False"),
+        calls=("on_call 1 False",),
+    ),
+    "the last awake one sleeps on call": Case(
+        {0: AWAKE, 1: ASLEEP | NOT_ON_CALL},
+        replicas=0,
+        standby={"maxReplicas": 2},
+        kept=(0, 1),
+        on_call=0,
+        calls=("sleep 0",),
+    ),
+    "nobody leaves before another is in the Service": Case(
+        {0: AWAKE | UNREADY, 1: {"lifecycle": "Recovering"}}, awake=(0,), kept=(1,)
+    ),
+    "one that recovers is not kept for one that serves": Case(
+        {0: {"lifecycle": "Recovering"} | UNREADY, 1: AWAKE},
+        awake=(1,),
+        kept=(0,),
+        calls=("on_call 0 False",),
+    ),
+    "nor while the one on call is not": Case(
+        {0: AWAKE, 1: WOKEN | UNREADY},
+        replicas=0,
+        standby={"maxReplicas": 2},
+        kept=(0, 1),
+        on_call=1,
     ),
     "one that a request woke stays on call": Case(
         {0: ASLEEP | NOT_ON_CALL, 1: WOKEN},
@@ -178,6 +209,7 @@ def test_sleep_has_the_level_of_the_spec() -> None:
         ({0: "old and starting", 1: "old and starting"}, {0, 1}),
         ({0: "old and starting", 1: "old"}, {0}),
         ({0: "old"} | {1: {"lifecycle": "Recovering"}}, set()),
+        ({0: "old", 1: AWAKE | UNREADY}, set()),
     ],
 )
 def test_one_replica_at_a_time_is_replaced(given: dict[int, Any], then: set[int]) -> None:
@@ -188,8 +220,11 @@ def test_one_replica_at_a_time_is_replaced(given: dict[int, Any], then: set[int]
     assert next_to_replace(deployment(**spec), replicas, roles) == then
 
 
-def previous(state: str, reason: str = "") -> Manifest:
-    entry = {"index": 0, "revision": "r", "state": state, "message": ""}
+SILENT = "The engine of replica 0 does not answer."
+
+
+def previous(state: str, reason: str = "", message: str = "") -> Manifest:
+    entry = {"index": 0, "revision": "r", "state": state, "message": message}
     return {"replicaStatuses": [entry | ({"reason": reason} if reason else {})]}
 
 
@@ -198,7 +233,10 @@ def previous(state: str, reason: str = "") -> Manifest:
     [
         (previous("Awake"), {}, ("Awake", "")),
         (previous("Asleep"), {"ready": False}, ("Asleep", "")),
-        (previous("Awake"), {"ready": False}, ("Failed", "EngineStalled")),
+        (previous("Awake"), {"ready": False}, ("Awake", "")),
+        (previous("Awake", message=SILENT), {"ready": False}, ("Failed", "EngineStalled")),
+        (previous("Awake", message=SILENT), {}, ("Awake", "")),
+        (previous("Draining", "Draining"), {"ready": False}, ("Draining", "Draining")),
         (previous("Failed", "EngineStalled"), {"ready": False}, ("Failed", "EngineStalled")),
         (previous("Awake"), {"started_at": 1_799_999_995.0}, ("Pending", "")),
         (previous("Pending", "ImagePullFailed"), {"ready": False}, ("Pending", "")),

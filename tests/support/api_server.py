@@ -58,9 +58,11 @@ class ApiServer:
             raise RuntimeError("The server did not start.") from self._error
 
     def stop(self) -> None:
-        if self._thread.is_alive():
+        if self._thread.is_alive() and not self._stop.is_set():
             self.call(self._stop.set)
         self._thread.join(START_SECONDS)
+        if self._thread.is_alive():
+            raise RuntimeError("The server does not end.")
         if self._error is not None:
             raise RuntimeError("The server failed.") from self._error
 

@@ -97,9 +97,11 @@ class OperatorControl:
         )
 
     def _running(self) -> list[tuple[str, str]]:
-        """Each pod's name and whole log."""
-        names = [pod["metadata"]["name"] for pod in self.kube.listed("pods", _SELECTOR)]
-        return [(name, self.kube.kubectl("logs", name)) for name in names]
+        """Each container that runs, and its whole log."""
+        pods = self.kube.listed("pods", _SELECTOR)
+        return [
+            (_container(pod), self.kube.kubectl("logs", pod["metadata"]["name"])) for pod in pods
+        ]
 
     def complaints(self) -> list[str]:
         """Lines of the log that tell of something wrong in the operator itself."""
@@ -149,6 +151,12 @@ class Killer:
         assert self._process.stdout is not None
         answer = self._process.stdout.readline()
         assert int(answer or 0) > 0, f"there was nothing to kill: {answer!r}"
+
+
+def _container(pod: Object) -> str:
+    """One that is started again has a new log."""
+    restarts = sum(each["restartCount"] for each in pod["status"].get("containerStatuses", []))
+    return f"{pod['metadata']['name']}/{restarts}"
 
 
 def _killable_pod(template: Object) -> Object:

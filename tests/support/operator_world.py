@@ -18,7 +18,8 @@ _MOVES = {"Draining": "Sleeping", "Sleeping": "Asleep", "Waking": "Awake"}
 @dataclass
 class World:
     """``stuck``: names of pods that never run. ``foreign``: "Kind/name" of others' objects.
-    ``engines``: by pod uid, the engine's state."""
+    ``engines``: by pod uid, the engine's state. ``unready``: uids of engines whose last probe
+    failed, which is a tick behind what they say."""
 
     resource: Manifest
     pods: dict[str, PodView] = field(default_factory=dict)
@@ -29,6 +30,7 @@ class World:
     stuck: frozenset[str] = frozenset()
     now: float = NOW
     made: int = 0
+    unready: set[str] = field(default_factory=set)
 
     @property
     def deployment(self) -> Deployment:
@@ -48,12 +50,20 @@ class World:
         )
 
     def _seen(self, pod: PodView) -> PodView:
-        """As the kubelet reports it: an engine is ready when requests shall come to it."""
+        """As the kubelet reports it."""
         if pod.role != names.ENGINE or pod.deleting or pod.phase != "Running":
             return pod
-        told = self.engines.get(pod.uid, {})
-        takes = told.get("lifecycle") in ("Awake", "Asleep", "Waking")
-        return replace(pod, ready=takes and bool(told.get("on_call", True)))
+        return replace(pod, ready=pod.uid in self.engines and pod.uid not in self.unready)
+
+    def _probe(self) -> None:
+        """An engine is ready when requests shall come to it."""
+        wakes = self.deployment.spec.wake.on_request
+        takes = {"Awake", *(("Asleep", "Draining", "Sleeping", "Waking") if wakes else ())}
+        self.unready = {
+            uid
+            for uid, told in self.engines.items()
+            if told["lifecycle"] not in takes or not told.get("on_call", True)
+        }
 
     def step(self) -> Plan:
         """Look, plan, carry out."""
@@ -105,19 +115,30 @@ class World:
         )
 
     def _call(self, replica: int, verb: str, value: bool) -> None:
-        told = self.engines[self.pods[names.engine_pod("demo", replica)].uid]
+        pod = self.pods[names.engine_pod("demo", replica)]
+        told = self.engines[pod.uid]
         if verb == "on_call":
+            assert value or self._takes_without(replica), "nobody is left in the Service"
             told["on_call"] = value
         elif verb == "sleep" and told["lifecycle"] == "Awake":
+            assert told.get("on_call", True) or not self._seen(pod).ready, "still in the Service"
             told["lifecycle"] = "Draining"
         elif verb == "wake" and told["lifecycle"] == "Asleep":
             told.update(lifecycle="Waking", woken_by="call")
         elif verb == "wake":
             told["woken_by"] = "call"
 
+    def _takes_without(self, replica: int) -> bool:
+        """Whether another engine is in the Service, or requests are not to be taken."""
+        spec = self.deployment.spec
+        others = [self._seen(pod) for pod in self.pods.values() if pod.replica != replica]
+        ready = any(pod.ready and pod.role == names.ENGINE for pod in others)
+        return ready or (not spec.replicas and not spec.wake.on_request)
+
     def tick(self, seconds: float = 100.0) -> None:
         """Deletions end, pods start, engines go one step further."""
         self.now += seconds
+        self._probe()
         for name, pod in list(self.pods.items()):
             if pod.deleting:
                 if name not in self.stuck:

@@ -22,7 +22,7 @@ RATE_WEIGHT = 0.1
 HELD_WHILE_RECOVERING = 30.0
 # A Service learns late that a pod is not ready: two failed probes, 2 s apart, then every node's
 # rules. Requests that still come here are taken for so long.
-TAKEN_OFF_CALL = 15.0
+TAKEN_OFF_CALL = 30.0
 _AWAKE = frozenset({"Awake", "Recovering"})
 
 
@@ -94,6 +94,15 @@ class Admission:
             return state.on_call and recovering < HELD_WHILE_RECOVERING
         return state.on_call and self._wake.on_request
 
+    def sent_here(self) -> bool:
+        """Whether requests may be under way to this server."""
+        return self.ready() or self._clock() < self._off_call_until
+
+    def stays(self) -> bool:
+        """Whether a client's next request may come here too: a Service moves no connection that
+        is open, so the server has to close it."""
+        return self._state().on_call and not (self.leaving or self.draining)
+
     def _recovers_for(self, state: EngineState) -> float:
         """Seconds since this was first seen."""
         if state.lifecycle != "Recovering":
@@ -122,7 +131,7 @@ class Admission:
             return None if fits else overloaded(self._seconds_until_room(choices))
         if state.lifecycle != "Waking" and not self._may_wake(state):
             message = "This replica is asleep, and requests do not wake it."
-            return unavailable("model_sleeping", message, self._wake_seconds(state))
+            return unavailable("model_sleeping", message, self._wake_seconds(state), close=True)
         fits = self.unfinished + choices <= self._wake.max_held
         return None if fits else overloaded(self._wake_seconds(state))
 

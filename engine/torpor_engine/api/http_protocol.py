@@ -8,6 +8,7 @@ connection whose answer is done, can be bounded only here.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.config import Config
@@ -28,11 +29,12 @@ _REASONS = {400: b"Bad Request", 431: b"Request Header Fields Too Large", 503: b
 
 class BoundedProtocol(HttpToolsProtocol):
     """``receive_seconds`` for a whole request to arrive, ``stall_seconds`` for an answer to be
-    taken, ``max_connections`` at a time."""
+    taken, ``max_connections`` at a time. ``keeps``: whether a connection outlives its answer."""
 
     receive_seconds = 30.0
     stall_seconds = 60.0
     max_connections = 4096
+    keeps: Callable[[], bool] = staticmethod(lambda: True)
 
     def __init__(
         self,
@@ -95,6 +97,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head_bytes = self._idle_bytes = self._discarded = 0
         if not self._refused:
             super().on_headers_complete()
+            self.cycle.keep_alive = self.cycle.keep_alive and self.keeps()
             # The application's task has not begun: it finds this in its scope.
             connection = Connection(self.cycle, self._cut)
             self.scope["extensions"] = {EXTENSION: {"connection": connection}}

@@ -59,8 +59,8 @@ async def serve(
     Raises PortError when a port cannot be bound."""
     listeners = _bind_both((host, port), (admin_host, admin_port))
     servers = [
-        _server(create_client_app(context), context.settings),
-        _server(create_admin_app(context), context.settings),
+        _server(create_client_app(context), context.settings, context.admission.stays),
+        _server(create_admin_app(context), context.settings, lambda: True),
     ]
     tasks = [
         asyncio.create_task(server.serve([listener]))
@@ -118,7 +118,7 @@ async def _first(
 
 async def _leave(context: ServerContext) -> None:
     """Be not ready, and go on for as long as whoever sends requests here may not have heard."""
-    sent_here = context.admission.ready()
+    sent_here = context.admission.sent_here()
     context.admission.leaving = True
     end = context.clock() + context.settings.leave_seconds
     while sent_here and context.clock() < end and context.core.state().lifecycle != "Failed":
@@ -138,7 +138,7 @@ async def _drain(context: ServerContext) -> None:
         context.router.fail(generation, error)
 
 
-def _server(app: FastAPI, settings: ApiSettings) -> _Server:
+def _server(app: FastAPI, settings: ApiSettings, keeps: Callable[[], bool]) -> _Server:
     protocol = type(
         "Protocol",
         (BoundedProtocol,),
@@ -146,6 +146,7 @@ def _server(app: FastAPI, settings: ApiSettings) -> _Server:
             "receive_seconds": settings.receive_seconds,
             "stall_seconds": settings.stall_seconds,
             "max_connections": settings.max_connections,
+            "keeps": staticmethod(keeps),
         },
     )
     return _Server(

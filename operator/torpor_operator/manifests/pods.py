@@ -16,7 +16,7 @@ from torpor_protocol.api import API_VERSION, KIND
 
 ENGINE_COMMAND: Final = ("torpor", "engine")
 WORKER_COMMAND: Final = ("python", "-m", "torpor_worker", "pod")
-_DRAIN_MARGIN: Final = 10  # seconds for an engine to leave the Service, and to end at last
+_DRAIN_MARGIN: Final = 13  # seconds for an engine to leave the Service, and to end at last
 _WORKER_GRACE: Final = 15
 _SHARED_MEMORY: Final = "torpor-shm"
 _NO_ACCELERATOR: Final = "none"

@@ -1,5 +1,7 @@
-"""Asks a Service for one short completion after the other, each on a connection of its own, until
-its input ends. Tells how often each answer came; what went wrong is an answer too."""
+"""Asks a Service for one short completion after the other until its input ends. Tells how often
+each answer came, what went wrong among them, and the longest wait.
+
+``keep``: on one connection for as long as the server keeps it, as pools of clients do."""
 
 import collections
 import http.client
@@ -17,8 +19,10 @@ def wait_for_the_end() -> None:
     ended.set()
 
 
+connection = http.client.HTTPConnection(told["service"], 8000, timeout=120)
+
+
 def ask() -> str:
-    connection = http.client.HTTPConnection(told["service"], 8000, timeout=120)
     try:
         body = json.dumps(told["body"])
         headers = {"content-type": "application/json"}
@@ -31,12 +35,16 @@ def ask() -> str:
     except (OSError, http.client.HTTPException) as error:
         return f"{type(error).__name__} {error}"
     finally:
-        connection.close()
+        if not told["keep"]:
+            connection.close()
 
 
 threading.Thread(target=wait_for_the_end, daemon=True).start()
 answers: collections.Counter[str] = collections.Counter()
+longest = 0.0
 while not ended.is_set():
+    started = time.monotonic()
     answers[ask()] += 1
+    longest = max(longest, time.monotonic() - started)
     time.sleep(told["pause"])
-print(json.dumps(answers))
+print(json.dumps({"answers": answers, "longest": longest}))
