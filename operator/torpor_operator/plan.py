@@ -54,12 +54,13 @@ def _carry_on(deployment: Deployment, observed: Observed, settings: Settings, no
     replacing = next_to_replace(deployment, replicas, roles)
     pods = plan_pods(deployment, observed, replicas, roles, replacing, settings, now)
     children = plan_children(deployment, observed, replicas, roles, settings)
-    going = {ref.name for ref in pods.delete}
-    calls = [
-        call
-        for call in engine_calls(deployment, replicas, roles)
-        if (engine := replicas[call.replica].engine) is None or engine.name not in going
-    ]
+    deleted = {ref.name for ref in pods.delete}
+    going = frozenset(
+        index
+        for index, replica in replicas.items()
+        if replica.engine is not None and replica.engine.name in deleted
+    )
+    calls = engine_calls(deployment, replicas, roles, going)
     members = [replicas[index] for index in roles.members if index in replicas]
     situation = Situation(
         deployment=deployment,

@@ -53,15 +53,19 @@ def choose_roles(deployment: Deployment, replicas: Mapping[int, Replica]) -> Rol
 
 
 def engine_calls(
-    deployment: Deployment, replicas: Mapping[int, Replica], roles: Roles
+    deployment: Deployment,
+    replicas: Mapping[int, Replica],
+    roles: Roles,
+    going: frozenset[int] = frozenset(),
 ) -> list[EngineCall]:
     """What the engines have to be told. One leaves the Service when another is in it, and is out of
-    it before it sleeps: what still came to it would have to wait for it to wake again."""
-    covered = _covered(deployment, replicas, roles)
+    it before it sleeps: what still came to it would have to wait for it to wake again. ``going``:
+    replicas whose engines this plan takes away."""
+    covered = _covered(deployment, replicas, roles, going)
     calls: list[EngineCall] = []
     for index in roles.members:
         replica = replicas.get(index)
-        if replica is None or not replica.told or replica.engine is None:
+        if index in going or replica is None or not replica.told or replica.engine is None:
             continue
         ip = replica.engine.ip
         wanted = index in roles.awake or index == roles.on_call
@@ -141,10 +145,15 @@ def _call_rank(replica: Replica) -> tuple[bool, bool, bool, int]:
     return not woken, not (replica.called and replica.ready), not asleep, replica.index
 
 
-def _covered(deployment: Deployment, replicas: Mapping[int, Replica], roles: Roles) -> bool:
+def _covered(
+    deployment: Deployment,
+    replicas: Mapping[int, Replica],
+    roles: Roles,
+    going: frozenset[int],
+) -> bool:
     """Whether another takes the requests of a replica that goes off call, or none are taken."""
     for index in (*roles.awake, roles.on_call):
-        replica = None if index is None else replicas.get(index)
+        replica = None if index is None or index in going else replicas.get(index)
         if replica is not None and replica.ready and replica.called:
             return True
     return not roles.awake and not deployment.spec.wake.on_request

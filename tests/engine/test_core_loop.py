@@ -134,6 +134,8 @@ def test_only_a_replica_woken_by_requests_alone_sleeps_again(start: Any, called:
     while core.lifecycle == "Awake" and time.monotonic() < deadline:
         core.listen()
     assert (core.lifecycle == "Awake") == called, core.states[woken:]
+    if not called:
+        core.until(lambda c: c.lifecycle == "Asleep")
     assert core.states[-1].woken_by == ("call" if called else "")
 
 

@@ -254,3 +254,12 @@ def test_an_engine_that_does_not_answer(
 def test_pods_whose_names_do_not_fit_their_labels_are_of_no_replica() -> None:
     moved = [replace(engine_pod(0), name="demo-7-engine")]
     assert view_replicas(deployment(), observed(moved)) == {}
+
+
+def test_one_that_is_taken_away_neither_covers_another_nor_is_told_anything() -> None:
+    spec: Manifest = {"replicas": 0, "standby": {"maxReplicas": 2}}
+    replicas = look({0: AWAKE, 1: AWAKE}, **spec)
+    roles = choose_roles(deployment(**spec), replicas)
+    told = [call.verb for call in engine_calls(deployment(**spec), replicas, roles)]
+    assert told == ["sleep", "on_call"]
+    assert not engine_calls(deployment(**spec), replicas, roles, going=frozenset({0}))
