@@ -96,7 +96,7 @@ class Admission:
 
     def sent_here(self) -> bool:
         """Whether requests may be under way to this server."""
-        return self.ready() or self._clock() < self._off_call_until
+        return self.ready() or self._just_off_call()
 
     def stays(self) -> bool:
         """Whether a client's next request may come here too: a Service moves no connection that
@@ -115,8 +115,10 @@ class Admission:
 
     def _may_wake(self, state: EngineState) -> bool:
         """Whether a request may come while the model sleeps, and so wake it."""
-        called = state.on_call or self._clock() < self._off_call_until
-        return self._wake.on_request and called
+        return self._wake.on_request and (state.on_call or self._just_off_call())
+
+    def _just_off_call(self) -> bool:
+        return self._clock() < self._off_call_until
 
     def _refusal(self, choices: int) -> ApiError | None:
         state = self._state()
