@@ -12,9 +12,10 @@
 #   scripts/cluster.sh down          remove it
 #
 # With Docker this is plain kind. With KUBECONFIG and TORPOR_REGISTRY set it is any cluster that pulls
-# from that registry; up and down then do nothing. Where no engine answers, a folder of scripts that
-# provides engine, node image and registry is used (TORPOR_CLUSTER_TOOLS). Nothing else in the
-# repository knows of these differences.
+# from that registry; up and down then do nothing. Instead of the registry, TORPOR_IMAGE_OPERATOR,
+# _RUNTIME and _MODEL may name images that are there already (repository:tag): then nothing is built.
+# Where no engine answers, a folder of scripts that provides engine, node image and registry is used
+# (TORPOR_CLUSTER_TOOLS). Nothing else in the repository knows of these differences.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 cluster=${TORPOR_CLUSTER:-torpor}
@@ -22,7 +23,7 @@ work=${TORPOR_CLUSTER_WORK:-$root/build/cluster}
 tools=${TORPOR_CLUSTER_TOOLS:-$root/../shared/cluster}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
 
-if [ -n "${TORPOR_REGISTRY:-}" ] && [ -n "${KUBECONFIG:-}" ]; then kind=given
+if [ -n "${KUBECONFIG:-}" ] && [ -n "${TORPOR_REGISTRY:-}${TORPOR_IMAGE_RUNTIME:-}" ]; then kind=given
 elif command -v kind >/dev/null && [[ ${DOCKER_HOST:-} != *kind-offline* ]] &&
   docker info >/dev/null 2>&1; then kind=docker
 elif [ -x "$tools/up.sh" ]; then kind=tools; . "$tools/env.sh"
@@ -117,8 +118,9 @@ down() {
 # Build one image and bring it to the nodes; tells how pods name it. The tag is the image's own id,
 # so that a node never takes an older build for this one. usage: build NAME CONTEXT FLAG ...
 build() {
-  local name=$1 context=$2 log=$work/build-$1.log id image
+  local name=$1 context=$2 log=$work/build-$1.log there=TORPOR_IMAGE_${1^^} id image
   shift 2
+  [ -z "${!there:-}" ] || { echo "${!there}" | tee "$work/$name.image"; return; }
   case $kind in
     tools) buildah bud --isolation chroot --network host --layers --iidfile "$work/$name.id" "$@" "$context" ;;
     *) docker build --iidfile "$work/$name.id" "$@" "$context" ;;

@@ -36,5 +36,5 @@ async def patiently(
         except ClusterError as error:
             if error.refusal or clock() >= end:
                 raise
-            logger.warning("The API server is not ready, trying again: %s", error)
+            logger.info("The API server is not ready, trying again: %s", error)
         await sleep(POLL)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from generation import config_of
+from load_peak import LoadPeak
 from tiny_models import make_tiny_llama
 from torpor_engine.executor.base import ExecutorHooks
 from torpor_engine.executor.mp import MpExecutor
 
 SLACK = 0.1
-
-
-def status_bytes(pid: int, field: str) -> int:
-    found = re.search(rf"^{field}:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.M)
-    assert found
-    return int(found[1]) * 1024
 
 
 def check_peak(folder: Path, run_dir: Path, tensor: int) -> None:
@@ -28,17 +22,14 @@ def check_peak(folder: Path, run_dir: Path, tensor: int) -> None:
     try:
         executor.form()
         executor.init_device()
-        pids = [rank.pid for rank in executor.rank_states()]
-        before = [status_bytes(pid, "VmRSS") for pid in pids]
-        for pid in pids:
-            Path(f"/proc/{pid}/clear_refs").write_text("5")
+        peaks = [LoadPeak(rank.pid) for rank in executor.rank_states()]
         executor.load_model()
-        peaks = [status_bytes(pid, "VmHWM") for pid in pids]
+        most = [peak.most() for peak in peaks]
         weights = sum(report.weights for report in executor.memory_report())
     finally:
         executor.shutdown()
-    for rank, (start, peak) in enumerate(zip(before, peaks, strict=True)):
-        share = (peak - start) / weights
+    for rank, peak in enumerate(most):
+        share = peak / weights
         print(f"\nrank {rank} of {tensor}: {share:.3f} of {weights / 2**20:.0f} MiB")
         assert share <= 1 / tensor + SLACK
 

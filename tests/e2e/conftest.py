@@ -14,7 +14,8 @@ from audit_log import AuditLog
 from cluster_kit import CLIENT, SYSTEM, client_pod
 from helm_chart import install_operator
 from kube import Kube
-from operator_control import OperatorControl
+from operator_control import OperatorControl, clear_aborted_run
+from warm_nodes import bring_images
 
 # Asked once: the environment of each test holds nothing of the user's.
 IMAGES = {
@@ -51,8 +52,15 @@ def first_moment(audit: AuditLog) -> str:
 
 
 @pytest.fixture(scope="session")
-def operator(images: dict[str, str], first_moment: str) -> Kube:
+def nodes(images: dict[str, str]) -> frozenset[str]:
+    """The nodes with the images; `operator` waits for them."""
+    return bring_images(images)
+
+
+@pytest.fixture(scope="session")
+def operator(images: dict[str, str], nodes: frozenset[str], first_moment: str) -> Kube:
     """The chart, installed; gives the operator's namespace."""
+    clear_aborted_run()
     install_operator(images)
     return Kube(SYSTEM)
 
@@ -68,7 +76,7 @@ def control(operator: Kube) -> Iterator[OperatorControl]:
 @pytest.fixture(scope="module")
 def space(operator: Kube, request: pytest.FixtureRequest) -> Iterator[Kube]:
     """A namespace for the module; it goes at the end, which nobody waits for."""
-    kube = Kube(request.path.stem.removeprefix("test_").replace("_", "-"))
+    kube = Kube(request.path.stem.replace("test_", "torpor-").replace("_", "-"))
     kube.kubectl("delete", "namespace", kube.namespace, "--ignore-not-found", "--timeout=120s")
     kube.kubectl("create", "namespace", kube.namespace)
     yield kube

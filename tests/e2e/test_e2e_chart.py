@@ -14,7 +14,7 @@ from helm_chart import HELMS, helm, install_operator, try_helm
 from infd import infd
 from kube import Kube, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(900, func_only=True)]
 
 NAME = "kept"
 CRD = "inferencedeployments.torpor.dev"
@@ -151,12 +151,12 @@ def test_a_rendered_chart_can_be_applied(tool: str, operator: Kube) -> None:
         (["--set=image.repositry=x"], "repositry"),
         (["--set=replicas=2"], "replicas"),
         (["--set=imagePullPolicy=Sometimes"], "IfNotPresent"),
-        (["--set=image.tag=a b"], "/image/tag"),
-        (["--set=image.digest=sha256:1"], "/image/digest"),
+        (["--set=image.tag=a b"], "image[./]tag"),
+        (["--set=image.digest=sha256:1"], "image[./]digest"),
         (["--set-string=watchNamespaces=default"], "array"),
-        (["--set=watchNamespaces={Upper}"], "/watchNamespaces/0"),
+        (["--set=watchNamespaces={Upper}"], "watchNamespaces[./]0"),
         (["--set=masterKey.existingSecret=Upper"], "existingSecret"),
-        (["--set=runAsUser=0"], "/runAsUser': minimum"),
+        (["--set=runAsUser=0"], "runAsUser"),
         (["--set-string=metrics.enabled=yes"], "boolean"),
         (["--set=resources.limit.memory=1Gi"], "limit"),
     ],

@@ -12,10 +12,10 @@ from infd import broken_infd, infd
 from kube import Kube, wait_for
 from operator_control import OperatorControl
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600, func_only=True)]
 
 NAMESPACE_SECONDS = 60
-OTHER = "e2e-deletion-other"
+OTHER = "torpor-e2e-deletion-other"
 
 
 def uid_of(kube: Kube, name: str) -> str:

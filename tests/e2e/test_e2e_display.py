@@ -12,7 +12,7 @@ from api_proxy import GROUP, ApiProxy, api_proxy
 from infd import infd
 from kube import Kube, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600, func_only=True)]
 
 # The longest name that is taken, so that all derived ones are seen to fit too.
 NAME = "shown" + "-" * 30 + "to-40"

@@ -17,10 +17,9 @@ from infd import broken_infd, infd
 from kube import Kube, Object, wait_for
 from operator_control import Killer, OperatorControl
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900, func_only=True)]
 
-# Seconds after the command was started; kubectl itself takes 0.2 s of them.
-LATEST_KILL = 1.5
+LATEST_KILL = 1.5  # seconds after kubectl has spoken to the API server
 SETTLE_SECONDS = 120
 ALTERED = {
     "standby": {"maxReplicas": 0},
@@ -42,10 +41,13 @@ class Disturbed:
         self.kube = kube
         self._killer = killer
         self._random = random.Random(seed)
+        started = time.monotonic()
+        kube.kubectl("get", "infd")
+        self._kubectl_seconds = time.monotonic() - started
 
     def during(self, command: Callable[[], None], name: str) -> None:
         moment = self._random.uniform(0, LATEST_KILL)
-        self._killer.kill_in(moment)
+        self._killer.kill_in(self._kubectl_seconds + moment)
         command()
         self._killer.killed()
         there = len(

@@ -16,7 +16,7 @@ from infd import infd
 from inside import Running, ask, run_inside
 from kube import Kube, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(600, func_only=True)]
 
 NAME = "besieged"
 NOWHERE = {"torpor.dev/no-such-node": "true"}

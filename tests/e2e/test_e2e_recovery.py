@@ -13,11 +13,12 @@ from cluster_stream import ClusterStream
 from infd import exhaust_memory, infd, signal_ranks
 from kube import Kube, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(1200, func_only=True)]
 
 NAME = "lasting"
 PROMPT = "Once upon a time, in a village by the sea,"
 TOKENS = 300
+LEFT = 150  # tokens of a stream that are enough to see a fault in it, on a fast cluster too
 VICTIM = f"{NAME}-0-worker-1"
 
 
@@ -86,11 +87,15 @@ def test_a_stream_goes_on(
 
 
 def check_faults(kube: Kube, golden: str, *faults: tuple[Callable[[Kube], None], str]) -> None:
-    """One stream, and one fault after the other while it runs; the last one's cause is told."""
+    """One fault after the other while a stream runs; the last one's cause is told."""
     engines = kube.uids(NAME, "engine")
     running = stream(kube)
     for fault, _ in faults:
-        running.wait_pieces(len(running.pieces) + 20)
+        if len(running.pieces) > TOKENS - LEFT:
+            # What is left may have come before the fault does.
+            assert running.finish() == golden
+            running = stream(kube)
+        running.wait_pieces(len(running.pieces) + 10)
         moment = time.monotonic()
         fault(kube)
         running.wait_pieces(len(running.pieces) + 10)
@@ -119,13 +124,13 @@ def test_the_engine_pod_comes_back_and_takes_its_workers(kube: Kube, golden: str
     running.wait_pieces(20)
     kube.kubectl("delete", "pod", f"{NAME}-0-engine", "--grace-period=0", "--force")
     started = time.monotonic()
-    with pytest.raises(AssertionError):
-        running.finish()
     wait_for(
         lambda: kube.condition(NAME)["status"] != "True",
         60,
         lambda: "the loss is not told",
     )
+    with pytest.raises(AssertionError):
+        running.finish(60)
     kube.wait_ready(NAME, 300)
     print(f"engine pod lost: Ready again after {time.monotonic() - started:.1f} s")
     assert kube.uids(NAME, "worker") == workers

@@ -14,7 +14,7 @@ from generation import cached_reference
 from infd import infd, resident
 from kube import Kube, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.real_model, pytest.mark.timeout(900, func_only=True)]
 
 PROMPT = "The hummingbird sleeps at night because"
 TOKENS = 32
@@ -65,13 +65,16 @@ def text(kube: Kube, name: str) -> str:
     return ClusterStream(kube, name, body).finish()
 
 
-def test_tokens_of_three_pods_are_transformers(kube: Kube, wide: str, golden: str) -> None:
+def test_tokens_of_three_pods_are_transformers(
+    kube: Kube, nodes: frozenset[str], wide: str, golden: str
+) -> None:
     assert text(kube, wide) == golden
     assert len(kube.pods(wide, "engine")) == 1
     workers = kube.pods(wide, "worker")
     assert len(workers) == 3
-    nodes = {pod["spec"]["nodeName"] for pod in workers}
-    assert len(nodes) == min(2, len(kube.listed("nodes"))), "the workers share one node"
+    if len(nodes) < 2:
+        pytest.skip("the cluster has one node; the tokens are right")
+    assert len({pod["spec"]["nodeName"] for pod in workers}) > 1, "the workers share one node"
 
 
 def test_tokens_of_a_pipeline_are_transformers(

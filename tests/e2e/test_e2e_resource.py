@@ -17,7 +17,7 @@ from api_proxy import ApiProxy, api_proxy
 from kube import Kube
 from manifests import CASES, RULES, Case, wire
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600, func_only=True)]
 
 CRD = Path(__file__).resolve().parents[2] / "crds/inferencedeployments.torpor.dev.yaml"
 SCHEMA = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]

@@ -17,7 +17,7 @@ from infd import infd
 from inside import Running
 from kube import Kube, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900, func_only=True)]
 
 NAME = "several"
 READY, ASLEEP = "Awake", "Asleep"

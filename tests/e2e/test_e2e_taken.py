@@ -12,7 +12,7 @@ from infd import broken_infd
 from kube import Kube, Object, wait_for
 from operator_control import OperatorControl
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600, func_only=True)]
 
 SELECTOR = {"app": "foreign"}
 # Whatever it is, it looks like ours by its labels.

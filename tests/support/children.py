@@ -64,6 +64,14 @@ def wait_state(kube: Kube, name: str, wanted: str, seconds: float) -> None:
     )
 
 
+def own_labels(each: Object) -> dict[str, str]:
+    """Without those that the API server copies from a pod's node."""
+    labels: dict[str, str] = each["metadata"].get("labels", {})
+    return {
+        key: value for key, value in labels.items() if not key.startswith("topology.kubernetes.io/")
+    }
+
+
 def _owner(each: Object) -> Object:
     references = each["metadata"].get("ownerReferences", [])
     return next((dict(ref) for ref in references if ref.get("controller")), {})
@@ -71,11 +79,11 @@ def _owner(each: Object) -> Object:
 
 def _normal(each: Object) -> Object:
     metadata = each["metadata"]
-    kept = ("labels", "annotations", "finalizers", "ownerReferences")
     return {
         "kind": each["kind"],
         "name": metadata["name"],
-        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "labels": own_labels(each),
+        "metadata": {key: metadata.get(key) for key in ("finalizers", "ownerReferences")},
         "spec": {key: part for key, part in each.get("spec", {}).items() if key not in _GIVEN},
         "data": sorted(each.get("data", {})),
         "ending": "deletionTimestamp" in metadata,

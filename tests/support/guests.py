@@ -83,7 +83,9 @@ def _guest(
 
 def _clear(elsewhere: Kube, system: Kube, overseer: str) -> None:
     system.kubectl("delete", "pod", overseer, "--ignore-not-found", "--timeout=60s")
-    system.kubectl("delete", "namespace", elsewhere.namespace, "--ignore-not-found", timeout=150)
+    system.kubectl(
+        "delete", "namespace", elsewhere.namespace, "--ignore-not-found", "--timeout=120s"
+    )
 
 
 def policies_are_enforced(guests: Guests) -> bool:

@@ -16,7 +16,7 @@ HELMS = [each for each in os.environ.get("TORPOR_E2E_HELM", "").split(":") if ea
 
 def try_helm(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [program, *arguments], capture_output=True, text=True, timeout=300, check=False
+        [program, *arguments], capture_output=True, text=True, timeout=660, check=False
     )
 
 
@@ -29,4 +29,4 @@ def helm(program: str, *arguments: str) -> str:
 
 def install_operator(images: dict[str, str], program: str = "helm", *flags: str) -> str:
     """The chart, installed or upgraded, once its operator is ready; gives Helm's words."""
-    return helm(program, *install_flags(images["operator"], images["runtime"], 180), *flags)
+    return helm(program, *install_flags(images["operator"], images["runtime"], 600), *flags)

@@ -18,7 +18,7 @@ class Kube:
         self.namespace = namespace
 
     def kubectl(
-        self, *arguments: str, text: str = "", timeout: float = 120, check: bool = True
+        self, *arguments: str, text: str = "", timeout: float = 150, check: bool = True
     ) -> str:
         """Standard output. Fails with standard error when the command does."""
         done = self.try_kubectl(*arguments, text=text, timeout=timeout)
@@ -26,7 +26,7 @@ class Kube:
         return done.stdout
 
     def try_kubectl(
-        self, *arguments: str, text: str = "", timeout: float = 120
+        self, *arguments: str, text: str = "", timeout: float = 150
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             ["kubectl", "--namespace", self.namespace, *arguments],

@@ -45,6 +45,13 @@ for line in sys.stdin:
 """
 
 
+def clear_aborted_run() -> None:
+    """What a run that was killed may have left of an operator: another one waits for it."""
+    kube = Kube(SYSTEM)
+    kube.try_kubectl("delete", "pod", _POD, "--ignore-not-found")
+    kube.try_kubectl("scale", "deployment", "-l", _SELECTOR, "--replicas=1")
+
+
 class OperatorControl:
     """Of the chart's Deployment. ``logs``: what operators logged which this has ended; ``log`` adds
     the running one's. What was logged before this was made is left out."""
@@ -114,8 +121,8 @@ class OperatorControl:
             template = self.deployment["spec"]["template"]
             self.kube.apply(_killable_pod(template))
             try:
-                ready = ("wait", "pod", _POD, "--for=condition=Ready", "--timeout=60s")
-                self.kube.kubectl(*ready, timeout=90)
+                ready = ("wait", "pod", _POD, "--for=condition=Ready", "--timeout=120s")
+                self.kube.kubectl(*ready)
                 with Killer(self.kube) as killer:
                     yield killer
                 self.logs += self.kube.kubectl("logs", _POD)

@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import save_file
 
 from greedy_run import generate
+from load_peak import LoadPeak
 from torpor_protocol.config import ParallelConfig, RankAssignment
 from torpor_protocol.errors import GroupLost
 from torpor_worker.layers.linear_choice import LinearName, can_pack
 from torpor_worker.loader import load_weights, reload_weights
 from torpor_worker.memory import WEIGHTS
 from torpor_worker.memory.cpu import CpuMemoryPool
-from torpor_worker.memory.system import process_resident
 from torpor_worker.models import build_model
 from torpor_worker.parallel import ParallelGroups, init_groups, shared_region
 from torpor_worker.parallel.collectives import SharedCollectives
@@ -131,23 +131,15 @@ def measure_load(rank: int, folder: Path, *, model: str, tensor: int, index: int
     # Kernels are generated when first used; a rank that only loads still needs them later.
     can_pack(torch.float32)
     built = build_model(config, groups, pool)
-    before = process_resident()
-    peaks = []
+    peak, peaks = LoadPeak("self"), []
     for load in (load_weights, reload_weights):
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        peak.start_anew()
         load(built, config, groups)
-        peaks.append(_peak() - before)
+        peaks.append(peak.most())
         pool.release(WEIGHTS)
         pool.restore(WEIGHTS)
-    result = {"peaks": peaks, "weights": pool.bytes(WEIGHTS), "left": process_resident() - before}
+    result = {"peaks": peaks, "weights": pool.bytes(WEIGHTS), "left": peak.left()}
     (folder / "memory.json").write_text(json.dumps(result))
-
-
-def _peak() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("the kernel tells no peak")
 
 
 def lose_a_peer(rank: int, folder: Path, *, victim: int) -> None:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
 
 import uvicorn
 from fastapi import FastAPI
@@ -20,6 +21,7 @@ from torpor_engine.api.errors import unavailable
 from torpor_engine.api.housekeeping import Housekeeper
 from torpor_engine.api.http_protocol import BoundedProtocol
 from torpor_engine.api.listen import BACKLOG, bind, url_of
+from torpor_engine.api.open_files import make_room
 from torpor_engine.api.settings import ApiSettings
 
 _POLL_SECONDS = 0.05
@@ -58,9 +60,11 @@ async def serve(
     ``on_ready`` gets the URLs of both ports, for a client on this machine. Port 0 takes a free one.
     Raises PortError when a port cannot be bound."""
     listeners = _bind_both((host, port), (admin_host, admin_port))
+    settings = context.settings
+    settings = replace(settings, max_connections=make_room(settings.max_connections))
     servers = [
-        _server(create_client_app(context), context.settings, context.admission.stays),
-        _server(create_admin_app(context), context.settings, lambda: True),
+        _server(create_client_app(context), settings, context.admission.stays),
+        _server(create_admin_app(context), settings, lambda: True),
     ]
     tasks = [
         asyncio.create_task(server.serve([listener]))
