@@ -60,12 +60,7 @@ async def serve(
     ``on_ready`` gets the URLs of both ports, for a client on this machine. Port 0 takes a free one.
     Raises PortError when a port cannot be bound."""
     listeners = _bind_both((host, port), (admin_host, admin_port))
-    settings = context.settings
-    settings = replace(settings, max_connections=make_room(settings.max_connections))
-    servers = [
-        _server(create_client_app(context), settings, context.admission.stays),
-        _server(create_admin_app(context), settings, lambda: True),
-    ]
+    servers = _servers(context)
     tasks = [
         asyncio.create_task(server.serve([listener]))
         for server, listener in zip(servers, listeners, strict=True)
@@ -86,6 +81,16 @@ async def serve(
     finally:
         await _end(servers, tasks)
         context.encoder.close()
+
+
+def _servers(context: ServerContext) -> list[_Server]:
+    """Of the client port and of the admin port."""
+    settings = context.settings
+    settings = replace(settings, max_connections=make_room(settings.max_connections))
+    return [
+        _server(create_client_app(context), settings, context.admission.stays),
+        _server(create_admin_app(context), settings, lambda: True),
+    ]
 
 
 def _bind_both(client: tuple[str, int], admin: tuple[str, int]) -> list[socket.socket]:
