@@ -129,7 +129,9 @@ build() {
   case $kind in
     tools)
       image=registry.local/torpor-$name:${id:0:12}
-      in_ns buildah push --quiet --tls-verify=false "$id" "docker://127.0.0.1:5000/${image#*/}" ;;
+      # Each node unpacks gigabytes of the runtime image: by far faster than with gzip.
+      in_ns buildah push --quiet --tls-verify=false --compression-format zstd --format oci "$id" \
+        "docker://127.0.0.1:5000/${image#*/}" ;;
     docker)
       image=localhost/torpor-$name:${id:0:12}
       docker tag "$id" "$image"

@@ -21,7 +21,7 @@ import os, signal, subprocess, sys
 child = None
 def end(*_):
     child.terminate()
-    child.wait()
+    os.waitpid(child.pid, 0)  # not child.wait(), whose lock the loop below holds
     os._exit(0)
 signal.signal(signal.SIGTERM, end)
 while True:
