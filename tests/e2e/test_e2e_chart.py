@@ -156,7 +156,7 @@ def test_a_rendered_chart_can_be_applied(tool: str, operator: Kube) -> None:
         (["--set-string=watchNamespaces=default"], "array"),
         (["--set=watchNamespaces={Upper}"], "watchNamespaces[./]0"),
         (["--set=masterKey.existingSecret=Upper"], "existingSecret"),
-        (["--set=runAsUser=0"], "runAsUser"),
+        (["--set=runAsUser=0"], r"runAsUser.*(minimum|Must be greater)"),
         (["--set-string=metrics.enabled=yes"], "boolean"),
         (["--set=resources.limit.memory=1Gi"], "limit"),
     ],
