@@ -20,11 +20,11 @@ from torpor_operator.keys import admin_token
 from torpor_operator.lease import LeaseGuard
 from torpor_operator.metrics import Metrics
 from torpor_operator.observe import Observer
-from torpor_operator.patience import patiently
 from torpor_operator.plan import plan
 from torpor_operator.pods import view_pod
 from torpor_operator.reconcile import Reconciler
 from torpor_operator.settings import Settings
+from torpor_operator.startup_retries import patiently
 from torpor_operator.workqueue import Key, Outcome, WorkQueue
 from torpor_protocol.api.names import GROUP, PLURAL
 from torpor_protocol.errors import ConfigError

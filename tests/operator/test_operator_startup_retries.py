@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from torpor_operator.cluster_api import ClusterError, NotFound
-from torpor_operator.patience import LONGEST, patiently
+from torpor_operator.startup_retries import LONGEST, patiently
 
 INITIALIZING = ClusterError(429, "TooManyRequests", "storage is (re)initializing")
 UNREACHABLE = ClusterError(0, "", "the API server: connection refused")
