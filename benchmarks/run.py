@@ -59,7 +59,8 @@ def measure(part: str, chosen: argparse.Namespace, logs: Path) -> tuple[Any, str
         result: Any = overhead.run(size, logs)
         return result, overhead.text(result)
     if part == "phases":
-        result = phases.run(phases.Size(16 if chosen.quick else 64, tuple(chosen.dtypes)), logs)
+        out = 16 if chosen.quick else 64
+        result = phases.run(phases.Size(out, tuple(chosen.dtypes), rounds=rounds), logs)
         return result, phases.text(result)
     requests = {1: 1, 8: 8} if chosen.quick else None
     serving = model_serving.Size(rounds, requests, chosen.peers, tuple(chosen.dtypes))

@@ -47,3 +47,9 @@ def percentile(values: Sequence[float], percent: float) -> float | None:
 def ratios(ours: Mapping[int, float], peers: Mapping[int, float]) -> list[float]:
     """ours / peer for each round that both have."""
     return [ours[number] / peers[number] for number in sorted(ours) if peers.get(number)]
+
+
+def median_phases(rounds: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """By phase the median over the rounds; a phase that a round lacks took no time in it."""
+    names = sorted({name for phases in rounds for name in phases})
+    return {name: statistics.median(each.get(name, 0.0) for each in rounds) for name in names}

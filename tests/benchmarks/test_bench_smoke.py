@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from benchmarks import overhead, phases
@@ -12,6 +12,12 @@ from benchmarks.phase_map import ENGINE_ORDER, WORKER_ORDER
 from benchmarks.servers import Served, torpor
 from benchmarks.serving import Plan, measure
 from benchmarks.serving_table import quiet_line, rate_table
+
+# Of the model's layers, which are timed on their own only where they run in the agent's process.
+LAYERS_ALONE = {
+    *("embedding", "norms", "qkv", "rotary", "attention", "o", "gate and up"),
+    *("activation", "down"),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -22,36 +28,33 @@ def the_tiny_model(tiny_llama: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overhead, "tiny", lambda: tiny_llama)
 
 
-def ask(executor: str, logs: Path) -> dict[str, Any]:
-    size = phases.Size(batches=(4,), out=6, weightless=True)
-    with closing(phases._agent(size, "float32", executor, "layers", logs)) as agent:
-        return phases._ask(agent, size, 4)
-
-
 def test_every_phase_of_a_step_is_seen(tmp_path: Path) -> None:
-    answer = ask("uni", tmp_path)
-    found = answer["engine"]
-    assert found.keys() == {*ENGINE_ORDER, *WORKER_ORDER, "total"}
-    assert all(value > 0 for value in found.values())
-    assert answer["step_ms"] > 0 and answer["wall_s"] > 0
-
-
-def test_over_the_wire_the_rank_tells_its_phases(tmp_path: Path) -> None:
-    answer = ask("mp", tmp_path)
-    assert answer["engine"].keys() == {*ENGINE_ORDER, "total"}
-    assert answer["worker"].keys() == {*WORKER_ORDER, "total"}
-    assert phases.wire_ms(answer) > 0
+    size = phases.Size(6, ("float32",), batches=(4,), rounds=2, weightless=True)
+    result = phases.run(size, tmp_path)
+    assert all(len(rounds) == 2 for rounds in result.values())
+    assert all(answer["step_ms"] > 0 for rounds in result.values() for answer in rounds)
+    layers = result["float32 uni layers 4"][1]["engine"]
+    assert layers.keys() == {*ENGINE_ORDER, *WORKER_ORDER, "total"}
+    assert all(value > 0 for value in layers.values())
+    [_, wired] = result["float32 mp step 4"]
+    assert wired["engine"].keys() == {*ENGINE_ORDER, "total"}
+    assert wired["worker"].keys() == {*WORKER_ORDER, "total"} - LAYERS_ALONE
+    assert phases.wire_ms(wired) > 0
+    page = phases.text(result)
+    assert all(f"\n| {name} | " in page for name in (*ENGINE_ORDER, *WORKER_ORDER))
+    assert re.search(r"\*\*step without timers\*\* \| [\d.]+ \([\d.]+–[\d.]+\) \|", page)
 
 
 def test_overhead_is_measured_step_by_step(tmp_path: Path) -> None:
     size = overhead.Size(batches=(2, 4), out=40, rounds=2, peers=False)
-    with closing(overhead._ours(size, tmp_path, "none")) as agent:
-        steps = overhead._alternate({overhead.OURS: agent}, size)
+    with closing(overhead._ours(size, tmp_path, "step")) as agent:
+        steps = overhead._alternate({overhead.OURS: agent, overhead.TIMED: agent}, size)
     # A busy machine may spoil a round; one that is spoilt is not counted.
     found = [(step["round"], step["batch"]) for step in steps]
     assert found and set(found) <= {(0, 2), (0, 4), (1, 2), (1, 4)}
     assert all(step["step_ms"] > 0 for step in steps)
     assert f"| {found[0][1]} |" in overhead.core_table(steps)
+    assert "\n| prepare inputs | 0." in overhead.phase_table(steps)
 
 
 def test_a_step_is_what_many_tokens_take_more_than_one() -> None:
