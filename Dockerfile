@@ -4,8 +4,12 @@
 #   docker build --target runtime  -t torpor-runtime  .
 #
 # The layer with the dependencies is made from a list of them alone, so a change of our own code
-# builds, pushes and pulls a few hundred kilobytes. pip's settings (an index, a certificate) come
-# from the variables of the build: --build-arg or, where the builder has it, --env.
+# builds, pushes and pulls a few hundred kilobytes. For packages from elsewhere than PyPI:
+#
+#   --build-arg PIP_INDEX_URL=https://pypi.example.com/simple
+#   --secret id=ca,src=ca-bundle.pem --build-arg PIP_CERT=/run/secrets/ca
+#
+# Neither ends up in an image.
 
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
@@ -18,14 +22,18 @@ FROM base AS tools
 ARG UV_VERSION=0.13.9
 ARG PIP_INDEX_URL
 ARG PIP_FIND_LINKS
-RUN python3 -m venv /opt/tools && /opt/tools/bin/pip install --quiet uv==${UV_VERSION}
+ARG PIP_CERT
+RUN --mount=type=secret,id=ca python3 -m venv /opt/tools && /opt/tools/bin/pip install --quiet uv==${UV_VERSION}
 COPY scripts/run_uv.py /opt/tools/
 
 # What each image needs, pinned: the same bytes as long as none of it changes.
 FROM tools AS lists
 COPY pyproject.toml constraints.txt /source/
 WORKDIR /source
-RUN compile() { /opt/tools/bin/python /opt/tools/run_uv.py pip compile --quiet --no-header --no-annotate \
+ARG PIP_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_CERT
+RUN --mount=type=secret,id=ca compile() { /opt/tools/bin/python /opt/tools/run_uv.py pip compile --quiet --no-header --no-annotate \
     --no-emit-index-url --no-emit-find-links --constraint constraints.txt pyproject.toml "$@"; } \
     && compile --extra operator -o /source/operator.txt \
     && compile --extra engine --extra worker -o /source/runtime.txt
@@ -37,7 +45,11 @@ COPY engine /source/engine
 COPY worker /source/worker
 COPY operator /source/operator
 WORKDIR /source
-RUN /opt/tools/bin/python /opt/tools/run_uv.py build --wheel --build-constraints constraints.txt \
+ARG PIP_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_CERT
+RUN --mount=type=secret,id=ca \
+    /opt/tools/bin/python /opt/tools/run_uv.py build --wheel --build-constraints constraints.txt \
     --out-dir /wheel .
 
 # Our own code in an environment of its own, which is laid over the one with the packages.
@@ -51,14 +63,20 @@ RUN python3 -m venv --without-pip /opt/torpor && rm -f /opt/torpor/lib64 \
 # packages are written once and never copied.
 FROM base AS operator-packages
 COPY --from=lists /source/operator.txt /opt/torpor/packages.txt
-RUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
+ARG PIP_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_CERT
+RUN --mount=type=secret,id=ca --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
     python3 -m venv --without-pip /opt/torpor \
     && /opt/tools/bin/python /opt/tools/run_uv.py pip install --python /opt/torpor/bin/python \
     --no-cache --compile-bytecode -r /opt/torpor/packages.txt
 
 FROM base AS runtime-packages
 COPY --from=lists /source/runtime.txt /opt/torpor/packages.txt
-RUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
+ARG PIP_INDEX_URL
+ARG PIP_FIND_LINKS
+ARG PIP_CERT
+RUN --mount=type=secret,id=ca --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
     python3 -m venv --without-pip /opt/torpor \
     && /opt/tools/bin/python /opt/tools/run_uv.py pip install --python /opt/torpor/bin/python \
     --no-cache --compile-bytecode -r /opt/torpor/packages.txt

@@ -26,7 +26,11 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
 if [ -n "${KUBECONFIG:-}" ] && [ -n "${TORPOR_REGISTRY:-}${TORPOR_IMAGE_RUNTIME:-}" ]; then kind=given
 elif command -v kind >/dev/null && [[ ${DOCKER_HOST:-} != *kind-offline* ]] &&
   docker info >/dev/null 2>&1; then kind=docker
-elif [ -x "$tools/up.sh" ]; then kind=tools; . "$tools/env.sh"
+elif [ -x "$tools/up.sh" ]; then
+  kind=tools
+  # One place whatever TMPDIR is: a start must find the daemon that a killed run has left.
+  export KIND_WORK=${KIND_WORK:-/tmp/torpor-cluster}
+  . "$tools/env.sh"
 else
   echo "error: no container engine answers here. Start Docker (kind is needed too), or set KUBECONFIG" \
     "and TORPOR_REGISTRY to use a cluster that is there." >&2
@@ -88,13 +92,24 @@ config() { # kind's configuration, with the folders of this checkout
   echo "$work/kind.yaml"
 }
 
+# Whether kind's cluster is there with all its nodes; a start that was killed leaves less.
+whole() {
+  local nodes
+  nodes=$(kind get nodes --name "$cluster" 2>/dev/null) && [ -n "$nodes" ] &&
+    kind export kubeconfig --quiet --name "$cluster" &&
+    [ "$(kubectl get nodes --no-headers --request-timeout=10s 2>/dev/null | grep -cw Ready)" \
+      -eq "$(wc -l <<<"$nodes")" ]
+}
+
 up() {
   need_helm
   case $kind in
     given) ;;
     docker)
-      kind get clusters 2>/dev/null | grep -qx "$cluster" ||
-        kind create cluster --name "$cluster" --config "$(config)" --wait 180s ;;
+      whole || {
+        kind delete cluster --quiet --name "$cluster"
+        kind create cluster --name "$cluster" --config "$(config)" --wait 180s
+      } ;;
     tools)
       need_packages
       "$tools/up.sh" "$cluster" "$(config)" >"$work/up.log" 2>&1 || {
@@ -110,7 +125,10 @@ down() {
   case $kind in
     given) ;;
     docker) kind delete cluster --name "$cluster" ;;
-    tools) "$tools/down.sh" ;;
+    tools)
+      "$tools/down.sh" "$cluster" || true # it may never have been up
+      # The daemon goes with the last cluster: another one may be somebody's.
+      [ -n "$(in_ns kind get clusters 2>/dev/null)" ] || "$tools/down.sh" ;;
   esac
   rm -rf "$work"
 }
@@ -150,9 +168,8 @@ images() {
     base_offline
     flags+=(--build-arg BASE_IMAGE=localhost/torpor-base)
     # This machine's certificates and pip settings, for the time of the build.
-    local certificates=${SSL_CERT_FILE:-}
-    [ -z "$certificates" ] || flags+=(--volume "$certificates:/etc/build-certificates.pem:ro"
-      --env SSL_CERT_FILE=/etc/build-certificates.pem --env PIP_CERT=/etc/build-certificates.pem)
+    [ -z "${SSL_CERT_FILE:-}" ] ||
+      flags+=(--secret "id=ca,src=$SSL_CERT_FILE" --build-arg PIP_CERT=/run/secrets/ca)
     [ ! -e /etc/pip.conf ] || flags+=(--volume /etc/pip.conf:/etc/pip.conf:ro)
   fi
   for target in operator runtime; do build "$target" "$root" --target "$target" "${flags[@]}"; done

@@ -129,6 +129,15 @@ def test_after_an_uninstall_stays_what_the_notes_say(
     print(f"{program}: installed again and all taken up after {time.monotonic() - started:.1f} s")
 
 
+@pytest.mark.slow
+def test_both_majors_of_helm_are_tried() -> None:
+    """Here, not where a machine has one of them only: `scripts/cluster.sh helms` finds them."""
+    assert {helm(tool, "version", "--template", "{{.Version}}")[:2] for tool in HELMS} == {
+        "v3",
+        "v4",
+    }
+
+
 @pytest.mark.parametrize("tool", HELMS)
 def test_a_rendered_chart_can_be_applied(tool: str, operator: Kube) -> None:
     """As a GitOps tool does it: with a key of its own, for each rendering would make another."""
@@ -142,6 +151,9 @@ def test_a_rendered_chart_can_be_applied(tool: str, operator: Kube) -> None:
         assert len(applied.splitlines()) > 8
     refused = operator.try_kubectl(*apply, text=helm(tool, *flags))
     assert refused.returncode != 0 and "immutable" in refused.stderr, refused.stderr
+    # Where nothing is installed yet, it is taken as it is.
+    other = ["template", "other", str(CHART), "--namespace=default", f"--kube-version={cluster}"]
+    assert operator.kubectl(*apply, text=helm(tool, *other))
 
 
 @pytest.mark.parametrize("tool", HELMS)

@@ -44,11 +44,11 @@ def delete_worker(kube: Kube) -> None:
 
 
 def kill_rank(kube: Kube) -> None:
-    signal_ranks(kube, VICTIM, signal.SIGKILL)
+    assert signal_ranks(kube, VICTIM, signal.SIGKILL)
 
 
 def stop_rank(kube: Kube) -> None:
-    signal_ranks(kube, VICTIM, signal.SIGSTOP)
+    assert signal_ranks(kube, VICTIM, signal.SIGSTOP)
 
 
 def exhaust_rank(kube: Kube) -> None:
@@ -87,10 +87,10 @@ def test_a_stream_goes_on(
 
 
 def check_faults(kube: Kube, golden: str, *faults: tuple[Callable[[Kube], None], str]) -> None:
-    """One fault after the other while a stream runs; the last one's cause is told."""
+    """One fault after the other while a stream runs; the cause of each is told."""
     engines = kube.uids(NAME, "engine")
     running = stream(kube)
-    for fault, _ in faults:
+    for fault, cause in faults:
         if len(running.pieces) > TOKENS - LEFT:
             # What is left may have come before the fault does.
             assert running.finish() == golden
@@ -100,8 +100,9 @@ def check_faults(kube: Kube, golden: str, *faults: tuple[Callable[[Kube], None],
         fault(kube)
         running.wait_pieces(len(running.pieces) + 10)
         print(f"{fault.__name__}: longest pause {running.longest_pause(moment):.1f} s")
+        # Each cause is another one than the last: so it is told, and the fault has struck.
+        check_cause(kube, cause)
     assert running.finish() == golden
-    check_cause(kube, faults[-1][1])
     kube.wait_ready(NAME, 300)
     assert kube.uids(NAME, "engine") == engines
     wait_for(lambda: kube.exists("service", NAME), 30, lambda: "the Service does not come back")
@@ -129,8 +130,9 @@ def test_the_engine_pod_comes_back_and_takes_its_workers(kube: Kube, golden: str
         60,
         lambda: "the loss is not told",
     )
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError) as failure:
         running.finish(60)
+    assert "hangs" not in str(failure.value)
     kube.wait_ready(NAME, 300)
     print(f"engine pod lost: Ready again after {time.monotonic() - started:.1f} s")
     assert kube.uids(NAME, "worker") == workers

@@ -49,15 +49,15 @@ def requests(
 
 def test_nothing_was_denied(requests: list[Entry], audit: AuditLog) -> None:
     """But for an operator that is being uninstalled, whose rights may go before it does."""
-    changes = audit.changes_of_rights(RELEASE)
+    losses = audit.losses_of_rights(RELEASE)
     print(f"{len(requests)} requests of the operator in the run")
     denied = [entry for entry in requests if entry.denied]
-    assert not [str(entry) for entry in denied if not _soon_after(entry, changes)]
+    assert not [str(entry) for entry in denied if not _soon_after(entry, losses)]
 
 
-def _soon_after(entry: Entry, changes: list[datetime]) -> bool:
+def _soon_after(entry: Entry, losses: list[datetime]) -> bool:
     at = datetime.fromisoformat(entry.at)
-    return any(timedelta(0) <= at - change < LINGERS for change in changes)
+    return any(timedelta(0) <= at - loss < LINGERS for loss in losses)
 
 
 def test_every_right_was_used(requests: list[Entry], control: OperatorControl) -> None:

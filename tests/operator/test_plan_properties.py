@@ -95,12 +95,19 @@ def check(world: World, decided: Plan) -> None:
     assert not known & {*touched, *(child_key("Pod", name) for name in created)}
     replicas = view_replicas(world.deployment, world.look())
     members = choose_roles(world.deployment, replicas).members
+    ended: set[int] = set()
     for ref in decided.delete:
         pod = before[ref.name]
         healthy = pod.phase in ("Pending", "Running") and not pod.deleting
         current = pod.revision == world.deployment.revision
         wanted = pod.replica in members and pod.worker < world.deployment.workers
         assert not (healthy and current and wanted), ref
+        if healthy and current and pod.worker < world.deployment.workers:
+            ended.add(pod.replica)
+    # However they are chosen: no more end than there are too many.
+    spec = world.deployment.spec
+    enough = (1 if spec.replicas is None else spec.replicas) + spec.standby.max_replicas
+    assert len(ended) <= max(0, len({pod.replica for pod in before.values()}) - enough)
     InferenceDeploymentStatus.from_wire(decided.status)
 
 
