@@ -68,6 +68,13 @@ def test_pods_have_no_token(trio: Kube, role: str) -> None:
     assert seen.split() == ["False", "True"]
 
 
+def test_its_image_has_no_torch(control: OperatorControl) -> None:
+    name = control.deployment["metadata"]["name"]
+    look = "import importlib.util as i; print(*map(bool, map(i.find_spec, ('kopf', 'torch'))))"
+    found = control.kube.kubectl("exec", f"deployment/{name}", "--", "python", "-c", look)
+    assert found.split() == ["True", "False"]
+
+
 def test_events_tell_each_transition_once(trio: Kube, control: OperatorControl) -> None:
     before = event_names(trio, "awake")
     trio.scale("awake", 0)
