@@ -19,8 +19,10 @@ from deployments import write_manifest
 from replica import Replica, running
 from streams import Stream
 from torpor_engine.cli import main
+from unpickling import WAYS
 
 TINY = ("--dtype", "float32", "--max-model-len", "256", "--tensor", "2")
+SUPPORT = Path(__file__).parents[1] / "support"
 
 
 def serve(*arguments: str) -> tuple[int, str]:
@@ -194,6 +196,22 @@ def test_the_second_signal_ends_at_once(tiny_llama: Path) -> None:
         assert replica.process.wait(5) in (0, 130)
         assert gone(everyone, 5)
         assert not replica.run_dir.exists()
+
+
+def test_nothing_can_be_unpickled_in_the_server_and_its_core(
+    tiny_llama: Path, tmp_path: Path
+) -> None:
+    path = os.pathsep.join([str(SUPPORT), os.environ["PYTHONPATH"]])
+    env = {"PYTHONPATH": path, "POISON_WITNESS": str(tmp_path)}
+    with running(tiny_llama, *TINY, env=env) as replica:
+        replica.complete([5, 6, 7], 4)
+        assert replica.stop() == 0
+    told = [json.loads(file.read_text()) for file in tmp_path.iterdir()]
+    for module in ("torpor_engine", "torpor_engine.core"):
+        [found] = [each for each in told if module in each["argv"]]
+        assert found["outcomes"].keys() == WAYS.keys()
+        for way, text in found["outcomes"].items():
+            assert "something was unpickled" in text, f"{module}: {way} gave {text}"
 
 
 def test_a_dead_core_ends_the_server_and_its_workers(tiny_llama: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from torpor_protocol.config import EngineConfig, RankAssignment
 from torpor_protocol.errors import MemoryBudgetError
 from torpor_protocol.limits import MAX_FRAME_BYTES
 from torpor_protocol.methods import callable_method
+from unpickling import WAYS, outcome
 
 ERRORS: dict[str, Callable[[], Exception]] = {
     "ValueError": lambda: ValueError("the value is odd"),
@@ -44,8 +44,8 @@ class FakeWorker:
         return left + right
 
     @callable_method
-    def unpickle(self) -> int:
-        return int(pickle.loads(pickle.dumps(1)))
+    def unpickle(self) -> dict[str, str]:
+        return {way: outcome(way) for way in WAYS}
 
     @callable_method
     def step(self) -> int:
