@@ -1,5 +1,8 @@
 """What GET /metrics shows: vLLM's names, types and labels, so that its boards and scalers work.
 
+Names of what is not here are left out: images (mm_cache_*) and caches outside of the replica
+(external_prefix_cache_*, and the sources of tokens that go with them).
+
 Gauges and totals are read from the core's last statistics when somebody asks; only latencies are
 collected here as they happen.
 """
@@ -104,11 +107,14 @@ class Metrics(Collector):
         stats, state = self._source.stats(), self._source.state()
         yield self._gauge("num_requests_running", "Requests being computed.", stats.running)
         yield self._gauge("num_requests_waiting", "Requests in the queue.", stats.waiting)
+        yield self._waiting_by_reason(stats)
         yield self._gauge("kv_cache_usage_perc", "KV cache in use, 0 to 1.", stats.kv_cache_usage)
         yield self._counter("prefix_cache_queries", "Tokens looked up.", stats.prefix_queries)
         yield self._counter("prefix_cache_hits", "Tokens found in cache.", stats.prefix_hits)
         yield self._counter("num_preemptions", "Requests put back.", stats.preemptions)
-        yield self._counter("prompt_tokens", "Prompt tokens computed.", stats.prompt_tokens)
+        yield self._counter("prompt_tokens", "Tokens of prompts.", stats.prompt_tokens)
+        yield self._counter("prompt_tokens_cached", "Those found in cache.", stats.cached_tokens)
+        yield from self._prompt_tokens_by_source(stats)
         yield self._counter("generation_tokens", "Tokens made.", stats.generation_tokens)
         yield self._counts("request_success", "finished_reason", self._success, self._labels)
         model = {"model_name": self._labels["model_name"]}
@@ -132,8 +138,23 @@ class Metrics(Collector):
         family.add_metric(list(self._labels.values()), value)
         return family
 
+    def _waiting_by_reason(self, stats: EngineStats) -> Metric:
+        name, text = "vllm:num_requests_waiting_by_reason", "Requests in the queue, by reason."
+        family = GaugeMetricFamily(name, text, labels=[*self._labels, "reason"])
+        family.add_metric([*self._labels.values(), "capacity"], stats.waiting - stats.deferred)
+        family.add_metric([*self._labels.values(), "deferred"], stats.deferred)
+        return family
+
+    def _prompt_tokens_by_source(self, stats: EngineStats) -> Iterator[Metric]:
+        """The one cache is that of the ranks, which vLLM calls the device's."""
+        cached = stats.cached_tokens
+        sources = {"local_compute": stats.prompt_tokens - cached, "local_cache_hit": cached}
+        yield self._counts("prompt_tokens_by_source", "source", sources, self._labels)
+        device = {"device": cached}
+        yield self._counts("prompt_tokens_cached_by_source", "source", device, self._labels)
+
     def _counts(
-        self, name: str, label: str, counts: Counter[str], labels: dict[str, str]
+        self, name: str, label: str, counts: Mapping[str, int], labels: dict[str, str]
     ) -> Metric:
         family = CounterMetricFamily(f"vllm:{name}", f"By {label}.", labels=[*labels, label])
         for value, count in sorted(counts.items()):

@@ -133,16 +133,21 @@ class Started(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EngineStats(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Counters are totals since the core started; ``kv_cache_usage`` is 0..1."""
+    """Counters are totals since the core started; ``kv_cache_usage`` is 0..1. ``deferred``: those
+    of ``waiting`` that room in the batch would not help: the replica sleeps, wakes or recovers, or
+    others are being run alone. ``cached_tokens``: those of ``prompt_tokens`` that the prefix cache
+    had."""
 
     running: int = 0
     waiting: int = 0
+    deferred: int = 0
     kv_cache_usage: float = 0.0
     prefix_queries: int = 0
     prefix_hits: int = 0
     preemptions: int = 0
     steps: int = 0
     prompt_tokens: int = 0
+    cached_tokens: int = 0
     generation_tokens: int = 0
 
 

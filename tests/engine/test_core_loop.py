@@ -115,6 +115,40 @@ def test_a_request_wakes_the_replica_and_it_sleeps_again(start: Any, level: int)
     core.until(lambda c: c.lifecycle == "Asleep")
 
 
+def test_what_waits_for_a_wake_up_is_told_as_deferred(start: Any) -> None:
+    core, config = start(wake=WakeConfig(on_request=False, canary_prompt=(5, 6), canary_tokens=2))
+    kept, held = request(1, max_tokens=100), request(2)
+    core.send(kept)
+    core.until(lambda c: bool(c.tokens[1]))
+    assert core.stats.deferred == 0
+    core.send(SleepCommand(1, 1, "keep"))
+    core.until(lambda c: c.lifecycle == "Asleep")
+    core.send(held)
+    core.until(lambda c: c.stats.waiting == 2)
+    assert (core.stats.running, core.stats.deferred) == (0, 2)
+    core.send(WakeCommand(2))
+    core.until(lambda c: {1, 2} <= c.finished.keys() and c.stats.waiting == 0)
+    assert core.stats.deferred == 0
+    check(core, config, kept, held)
+
+
+def test_a_request_is_told_while_the_replica_wakes_for_it(start: Any) -> None:
+    core, _ = start()
+    seen: list[tuple[str, int, int]] = []
+
+    def look(called: str) -> None:
+        if called == "wake_up":
+            told = core.core.publisher._stats
+            seen.append((core.core.status.lifecycle, told.waiting, told.deferred))
+
+    HashExecutor.faults.append(look)
+    core.send(SleepCommand(1, 1))
+    core.until(lambda c: c.lifecycle == "Asleep")
+    core.send(request(1))
+    core.until(lambda c: 1 in c.finished)
+    assert seen == [("Waking", 1, 1)]
+
+
 @pytest.mark.parametrize("called", [False, True])
 def test_only_a_replica_woken_by_requests_alone_sleeps_again(start: Any, called: bool) -> None:
     wake = WakeConfig(canary_prompt=(5, 6), canary_tokens=2, idle_seconds=0.2)

@@ -23,12 +23,16 @@ REPLICA = {"model_name": MODEL, "engine": "0"}
 CONTRACT = {
     "vllm:num_requests_running": ("gauge", set()),
     "vllm:num_requests_waiting": ("gauge", set()),
+    "vllm:num_requests_waiting_by_reason": ("gauge", {"reason"}),
     "vllm:kv_cache_usage_perc": ("gauge", set()),
     "vllm:engine_sleep_state": ("gauge", {"sleep_state"}),
     "vllm:prefix_cache_queries": ("counter", set()),
     "vllm:prefix_cache_hits": ("counter", set()),
     "vllm:num_preemptions": ("counter", set()),
     "vllm:prompt_tokens": ("counter", set()),
+    "vllm:prompt_tokens_cached": ("counter", set()),
+    "vllm:prompt_tokens_by_source": ("counter", {"source"}),
+    "vllm:prompt_tokens_cached_by_source": ("counter", {"source"}),
     "vllm:generation_tokens": ("counter", set()),
     "vllm:request_success": ("counter", {"finished_reason"}),
     "vllm:time_to_first_token_seconds": ("histogram", set()),
@@ -167,6 +171,29 @@ def test_numbers_of_the_core() -> None:
     assert {name: value(families, name) for name in expected} == expected
     [info] = families["vllm:cache_config_info"].samples
     assert (info.value, info.labels["num_gpu_blocks"], info.labels["block_size"]) == (1, "99", "32")
+
+
+@pytest.mark.parametrize(("waiting", "deferred"), [(0, 0), (7, 0), (7, 5), (3, 3)])
+def test_reasons_add_up_to_what_waits(waiting: int, deferred: int) -> None:
+    source = Source()
+    source.numbers = EngineStats(waiting=waiting, deferred=deferred)
+    families = scrape(Metrics("m", source, CacheConfig()).render())
+    name = "vllm:num_requests_waiting_by_reason"
+    assert value(families, name, reason="capacity") == waiting - deferred
+    assert value(families, name, reason="deferred") == deferred
+    assert value(families, "vllm:num_requests_waiting") == waiting
+
+
+def test_sources_add_up_to_the_prompt_tokens() -> None:
+    source = Source()
+    source.numbers = EngineStats(prompt_tokens=60, cached_tokens=48)
+    families = scrape(Metrics("m", source, CacheConfig()).render())
+    by_source = "vllm:prompt_tokens_by_source_total"
+    assert value(families, by_source, source="local_compute") == 12
+    assert value(families, by_source, source="local_cache_hit") == 48
+    assert value(families, "vllm:prompt_tokens_cached_total") == 48
+    assert value(families, "vllm:prompt_tokens_cached_by_source_total", source="device") == 48
+    assert value(families, "vllm:prompt_tokens_total") == 60
 
 
 def test_a_step_counts_its_prompt_tokens() -> None:

@@ -100,10 +100,35 @@ def test_counters() -> None:
         driver.add(request(index, [9] * 6, max_tokens=4, ignore_eos=True))
     driver.step()
     stats = driver.scheduler.stats()
-    assert (stats.running, stats.waiting, stats.steps) == (1, 1, 1)
+    assert (stats.running, stats.waiting, stats.deferred, stats.steps) == (1, 1, 0, 1)
     assert (stats.prompt_tokens, stats.generation_tokens) == (6, 1)
     assert stats.kv_cache_usage == pytest.approx(2 / 32)
     driver.run()
     stats = driver.scheduler.stats()
     assert (stats.running, stats.waiting, stats.kv_cache_usage) == (0, 0, 0.0)
     assert (stats.prompt_tokens, stats.generation_tokens) == (12, 8)
+
+
+def test_cached_prompt_tokens_are_counted_once_in_a_request_s_life() -> None:
+    driver = Driver(small_config(), 33)
+    driver.add(request(1, [9] * 9, max_tokens=4, ignore_eos=True))
+    driver.run()
+    assert driver.scheduler.stats().cached_tokens == 0
+    driver.add(request(2, [9] * 9, max_tokens=4, ignore_eos=True))
+    driver.step()
+    driver.scheduler.preempt_all()
+    driver.run()
+    stats = driver.scheduler.stats()
+    assert (stats.prompt_tokens, stats.cached_tokens) == (18, 8)
+    assert stats.prefix_hits > 8, "it was looked up again when it was put back"
+
+
+def test_held_requests_wait_and_are_deferred() -> None:
+    driver = Driver(small_config(rows=1), 33)
+    for index in (1, 2, 3):
+        driver.add(request(index, [9] * 6, ignore_eos=True))
+    driver.step()
+    stats = driver.scheduler.stats(held=4)
+    assert (stats.running, stats.waiting, stats.deferred) == (1, 6, 4)
+    stats = driver.scheduler.stats(held=4, paused=True)
+    assert (stats.running, stats.waiting, stats.deferred) == (1, 6, 6)

@@ -112,6 +112,7 @@ def test_suspects_run_alone_one_after_the_other_and_everyone_else_waits() -> Non
         driver.lose_group()
     driver.add(request(9, [8] * 6, max_tokens=5, ignore_eos=True, priority=-1))
     assert (driver.scheduler.num_waiting, driver.scheduler.num_held) == (4, 4)
+    assert driver.scheduler.stats().deferred == 4
     alone = []
     while driver.scheduler._state.quarantine.active:
         message = driver.fly()

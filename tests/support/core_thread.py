@@ -24,6 +24,7 @@ from torpor_protocol.requests import (
     CommandReply,
     CoreToApi,
     EngineState,
+    EngineStats,
     Finished,
     ShutdownCommand,
     StepOutputs,
@@ -51,6 +52,7 @@ class CoreThread:
         self.finished: dict[int, Finished] = {}
         self.replies: dict[int, CommandReply] = {}
         self.states: list[EngineState] = []
+        self.stats = EngineStats()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         self._buffer = FrameBuffer()
@@ -93,6 +95,7 @@ class CoreThread:
             case CommandReply():
                 self.replies[message.call] = message
             case StepOutputs():
+                self.stats = message.stats or self.stats
                 ids = unpack_i64(message.ids).tolist()
                 for id, token in zip(ids, unpack_i32(message.tokens).tolist(), strict=True):
                     assert id not in self.finished, f"a token for request {id} after its end"

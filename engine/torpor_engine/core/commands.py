@@ -55,6 +55,10 @@ class Commands:
 
     # Requests
 
+    @property
+    def num_held(self) -> int:
+        return len(self._held)
+
     def hold(self, request: AddRequest) -> bool:
         """Keep a request that comes while the replica sleeps or is about to."""
         core = self._core

@@ -32,6 +32,11 @@ class Status:
     on_call: bool = True
     woken_by: WokenBy = ""
 
+    @property
+    def steps(self) -> bool:
+        """Whether the model is run while there are requests."""
+        return self.lifecycle in ("Awake", "Draining")
+
     def enter(self, lifecycle: Lifecycle, reason: str = "", message: str = "") -> None:
         self.lifecycle, self.reason, self.message = lifecycle, reason, message
 

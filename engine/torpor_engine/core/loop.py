@@ -98,14 +98,13 @@ class Core:
         self.executor.shutdown()
 
     def _turn(self, scheduler: Scheduler) -> None:
-        busy = self.status.lifecycle in ("Awake", "Draining") and scheduler.has_unfinished()
+        busy = self.status.steps and scheduler.has_unfinished()
         self.take_messages(0.0 if busy else IDLE_SECONDS)
         self.executor.check_health()
         self.commands.advance()
         self.publisher.finished(scheduler.take_finished())
-        self.publisher.stats(scheduler)
         self.publish()
-        if self.status.lifecycle in ("Awake", "Draining") and scheduler.has_unfinished():
+        if self.status.steps and scheduler.has_unfinished():
             self._step(scheduler)
 
     def _step(self, scheduler: Scheduler) -> None:
@@ -118,7 +117,8 @@ class Core:
         outputs = scheduler.update(plan, result)
         self.losses.progressed()
         self.commands.note_activity()
-        self.publisher.outputs(outputs, scheduler, time.monotonic() - started)
+        seconds = time.monotonic() - started
+        self.publisher.outputs(outputs, scheduler, self.commands.num_held, seconds)
 
     # Messages
 
@@ -233,6 +233,9 @@ class Core:
         self.publish()
 
     def publish(self) -> None:
+        """Also while a group is waited for: requests that come then are among the figures."""
+        if self.scheduler is not None:
+            self.publisher.stats(self.scheduler, self.commands.num_held, self.status)
         self.publisher.state(self.status, self.group.num_blocks, self.losses.total)
 
     def publish_failure(self, error: TorporError) -> None:

@@ -50,22 +50,24 @@ class Publisher:
 
     # Tokens
 
-    def outputs(self, outputs: StepOutputs, scheduler: Scheduler, seconds: float) -> None:
-        stats = self._due_stats(scheduler)
+    def outputs(
+        self, outputs: StepOutputs, scheduler: Scheduler, held: int, seconds: float
+    ) -> None:
+        stats = self._due_stats(scheduler, held, paused=False)
         self._inbox.send(msgspec.structs.replace(outputs, stats=stats, step_seconds=seconds))
 
-    def stats(self, scheduler: Scheduler) -> None:
+    def stats(self, scheduler: Scheduler, held: int, status: Status) -> None:
         """Statistics that no step carries: of what waits, and of what was aborted."""
-        stats = self._due_stats(scheduler)
+        stats = self._due_stats(scheduler, held, paused=not status.steps)
         if stats is not None:
             self._inbox.send(StepOutputs(EMPTY, EMPTY, stats=stats))
 
-    def _due_stats(self, scheduler: Scheduler) -> EngineStats | None:
+    def _due_stats(self, scheduler: Scheduler, held: int, *, paused: bool) -> EngineStats | None:
         """Changed statistics: now and then while busy, at once when nothing is left to do."""
         now = time.monotonic()
         if scheduler.has_unfinished() and now - self._stats_at < STATS_SECONDS:
             return None
-        stats = scheduler.stats()
+        stats = scheduler.stats(held, paused=paused)
         if stats == self._stats:
             return None
         self._stats, self._stats_at = stats, now

@@ -18,6 +18,7 @@ def announce(state: SchedulerState, flight: Flight) -> list[Started]:
         if entry is not None and not entry.started:
             entry.started = True
             state.prompt_tokens += entry.prompt_len
+            state.cached_tokens += started.cached_tokens
             news.append(started)
     return news
 

@@ -149,16 +149,21 @@ class Scheduler:
         self._flights.clear()
         start_afresh(self._state, num_blocks)
 
-    def stats(self) -> EngineStats:
+    def stats(self, held: int = 0, *, paused: bool = False) -> EngineStats:
+        """``held``: requests that the core keeps from the queue and that wait all the same.
+        ``paused``: no step runs, whatever room there is."""
         state = self._state
+        waiting = self.num_waiting + held
         return EngineStats(
             running=self.num_running,
-            waiting=self.num_waiting,
+            waiting=waiting,
+            deferred=waiting if paused else self.num_held + held,
             kv_cache_usage=state.kv.usage,
             prefix_queries=state.kv.queries,
             prefix_hits=state.kv.hits,
             preemptions=state.preemptions,
             steps=self._steps,
             prompt_tokens=state.prompt_tokens,
+            cached_tokens=state.cached_tokens,
             generation_tokens=state.generation_tokens,
         )

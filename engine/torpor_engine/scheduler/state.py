@@ -37,6 +37,7 @@ class SchedulerState:
         self.max_model_len = max_len
         self.preemptions = 0
         self.prompt_tokens = 0
+        self.cached_tokens = 0
         self.generation_tokens = 0
 
     def enqueue(self, request: AddRequest) -> JournalEntry:
