@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from tiny_models import make_tiny_llama, reference_greedy, reference_model
+from tiny_models import make_tiny_llama, reference_best, reference_greedy, reference_model
 from tiny_tokenizer import EOS_ID, SPECIAL_TOKENS, train
 
 LLAMA3 = {
@@ -87,6 +87,7 @@ def test_reference_equals_a_full_forward_of_every_prefix(
         logits = reference_model(folder)(torch.tensor([prompt + tokens])).logits[0]
     best = logits[len(prompt) - 1 : -1].topk(2)
     assert best.indices[:, 0].tolist() == tokens
+    assert best.indices[0].tolist() == reference_best(folder, prompt, 2)
     assert (best.values[:, 0] - best.values[:, 1]).tolist() == pytest.approx(gaps, abs=1e-4)
 
 

@@ -50,7 +50,8 @@ def check_tiny(folder: Path, tmp_path: Path, count: int = 8, **layout: Any) -> N
     with engine(config_of(folder, **layout), tmp_path / "run") as core:
         got = core.generate([greedy(prompt, 24) for prompt in prompts])
     for number, (prompt, tokens) in enumerate(zip(prompts, got, strict=True)):
-        assert_tokens(f"tiny-{number}", tokens, reference_greedy(folder, prompt, 24), TIES)
+        reference = reference_greedy(folder, prompt, 24)
+        assert_tokens(f"tiny-{number}", folder, prompt, tokens, reference, TIES)
 
 
 @pytest.mark.parametrize(("tensor", "pipeline"), LAYOUTS)
@@ -95,8 +96,9 @@ def test_paths(
         rest = core.generate([greedy(prompt, 16) for prompt in prompts[2:]])
         hits = core.core.scheduler.stats().prefix_hits  # type: ignore[union-attr]
     for number, tokens in enumerate(first + rest):
-        reference = reference_greedy(tiny_llama, prompts[number], 16)
-        assert_tokens(f"path-{number}", tokens, reference, TIES)
+        prompt = prompts[number]
+        reference = reference_greedy(tiny_llama, prompt, 16)
+        assert_tokens(f"path-{number}", tiny_llama, prompt, tokens, reference, TIES)
     assert (hits > 0) == prefix_caching
 
 
@@ -107,9 +109,9 @@ def test_forced_preemption(tiny_llama: Path, tmp_path: Path) -> None:
     with engine(config, tmp_path / "run") as core:
         got = core.generate([greedy(prompt, 30) for prompt in prompts])
         assert core.core.scheduler.stats().preemptions > 0  # type: ignore[union-attr]
-    for number, tokens in enumerate(got):
-        reference = reference_greedy(tiny_llama, prompts[number], 30)
-        assert_tokens(f"preempted-{number}", tokens, reference, TIES)
+    for number, (prompt, tokens) in enumerate(zip(prompts, got, strict=True)):
+        reference = reference_greedy(tiny_llama, prompt, 30)
+        assert_tokens(f"preempted-{number}", tiny_llama, prompt, tokens, reference, TIES)
 
 
 def test_64_together_equal_each_alone(tiny_llama: Path, tmp_path: Path) -> None:
@@ -161,5 +163,5 @@ def check_smollm2(
     references = cached_reference(folder, prompts, max_tokens)
     with engine(config_of(folder, budget=48, **layout), tmp_path / "run") as core:
         got = core.generate([greedy(prompt, max_tokens) for prompt in prompts], 600.0)
-    for text, tokens, reference in zip(texts, got, references, strict=True):
-        assert_tokens(text, tokens, reference, TIES)
+    for text, prompt, tokens, reference in zip(texts, prompts, got, references, strict=True):
+        assert_tokens(text, folder, prompt, tokens, reference, TIES)

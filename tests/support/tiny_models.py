@@ -120,6 +120,14 @@ def reference_model(folder: Path, dtype: str = "float32") -> LlamaForCausalLM:
 
 
 @torch.inference_mode()
+def reference_best(folder: Path, token_ids: Sequence[int], count: int) -> list[int]:
+    """transformers' most likely tokens after these, the best first."""
+    output = reference_model(folder)(input_ids=torch.tensor([list(token_ids)]), logits_to_keep=1)
+    best: list[int] = output.logits[0, -1].float().topk(count).indices.tolist()
+    return best
+
+
+@torch.inference_mode()
 def reference_greedy(
     folder: Path,
     prompt_token_ids: Sequence[int],
