@@ -114,28 +114,35 @@ def test_forced_preemption(tiny_llama: Path, tmp_path: Path) -> None:
         assert_tokens(f"preempted-{number}", tiny_llama, prompt, tokens, reference, TIES)
 
 
-def test_64_together_equal_each_alone(tiny_llama: Path, tmp_path: Path) -> None:
-    """Greedy and seeded requests of mixed lengths: neighbours and chunking change nothing."""
+GREEDY: list[dict[str, Any]] = [{"temperature": 0.0}]
+SEEDED: list[dict[str, Any]] = [
+    {},
+    {"top_k": 20},
+    {"top_p": 0.8},
+    {"min_p": 0.05, "temperature": 1.3},
+    {"presence_penalty": 0.5, "frequency_penalty": 0.5},
+    {"repetition_penalty": 1.3},
+    {"temperature": 0.0},
+    {"logit_bias": {7: 5.0, 9: -5.0}},
+]
+
+
+@pytest.mark.parametrize("features", [GREEDY, SEEDED], ids=["greedy", "seeded"])
+def test_64_together_equal_each_alone(
+    tiny_llama: Path, tmp_path: Path, features: list[dict[str, Any]]
+) -> None:
+    """Requests of mixed lengths: neighbours and chunking change nothing."""
     prompts = tiny_prompts(64, seed=8)
-    features: list[dict[str, Any]] = [
-        {},
-        {"top_k": 20},
-        {"top_p": 0.8},
-        {"min_p": 0.05, "temperature": 1.3},
-        {"presence_penalty": 0.5, "frequency_penalty": 0.5},
-        {"repetition_penalty": 1.3},
-        {"temperature": 0.0},
-        {"logit_bias": {7: 5.0, 9: -5.0}},
-    ]
 
     def requests() -> list[Any]:
         return [
-            sampled(prompt, 8 + i % 17, seed=i, **features[i % len(features)])
+            sampled(prompt, 80 + i % 17, seed=i, **features[i % len(features)])
             for i, prompt in enumerate(prompts)
         ]
 
     with engine(config_of(tiny_llama, max_num_seqs=64, budget=100), tmp_path / "many") as core:
         together = core.generate(requests())
+        assert core.widest == 64
     alone_config = config_of(tiny_llama, max_num_seqs=64, budget=256, prefix_caching=False)
     with engine(alone_config, tmp_path / "one") as core:
         alone = core.generate(requests(), together=False)

@@ -53,11 +53,11 @@ class CoreThread:
         self.replies: dict[int, CommandReply] = {}
         self.states: list[EngineState] = []
         self.stats = EngineStats()
+        self.widest = 0  # most requests that got a token in one step
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         self._buffer = FrameBuffer()
         self._decoder = msgspec.msgpack.Decoder(CoreToApi)
-        ours.settimeout(0.02)
 
     def _run(self) -> None:
         try:
@@ -67,6 +67,7 @@ class CoreThread:
             self.core.stop()
 
     def send(self, *messages: ApiToCore) -> None:
+        self._socket.settimeout(20.0)  # a busy core lets many messages wait
         for message in messages:
             self._socket.sendall(frame(msgspec.msgpack.encode(message)))
             if isinstance(message, AddRequest):
@@ -81,6 +82,7 @@ class CoreThread:
             assert time.monotonic() < deadline, f"{self.states[-1]} {self.replies}"
 
     def listen(self) -> None:
+        self._socket.settimeout(0.02)
         try:
             data = self._socket.recv(2**20)
         except TimeoutError:
@@ -97,6 +99,7 @@ class CoreThread:
             case StepOutputs():
                 self.stats = message.stats or self.stats
                 ids = unpack_i64(message.ids).tolist()
+                self.widest = max(self.widest, len(ids))
                 for id, token in zip(ids, unpack_i32(message.tokens).tolist(), strict=True):
                     assert id not in self.finished, f"a token for request {id} after its end"
                     self.tokens[id].append(token)
