@@ -13,6 +13,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +22,8 @@ import psutil
 
 READY = re.compile(r"serves \S+ at (http://\S+) \(admin (http://[^,]+), token in ([^)]+)\)")
 READY_SECONDS = 180.0
+# Every process of a server inherits it, so that one whose parent has died is still found.
+MARK = "TESTED_REPLICA"
 _SERVE = ("-m", "torpor_engine", "serve", "--port", "0", "--admin-port", "0")
 
 
@@ -30,12 +33,13 @@ class Replica:
     def __init__(self, target: Path | str, *flags: str, env: dict[str, str] | None = None) -> None:
         self.out = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115 - closed by `close`
         self.log = tempfile.TemporaryFile(mode="w+")  # noqa: SIM115
+        self.mark = uuid.uuid4().hex
         self.process = subprocess.Popen(
             [sys.executable, *_SERVE, str(target), *flags],
             stdout=self.out,
             stderr=self.log,
             text=True,
-            env={**os.environ, **(env or {})},
+            env={**os.environ, MARK: self.mark, **(env or {})},
         )
         self.url = self.admin_url = self.token = self.ready_line = ""
         self.run_dir = Path()
@@ -86,6 +90,26 @@ class Replica:
             return psutil.Process(self.process.pid).children(recursive=True)
         return []
 
+    def processes(self) -> list[psutil.Process]:
+        """Whatever was started for this server and is still there, orphans too."""
+        found = set(self.descendants())  # a zombie has no environment
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get(MARK) == self.mark:
+                    found.add(process)
+        return sorted(found, key=lambda process: process.pid)
+
+    def roles(self) -> dict[str, psutil.Process]:
+        """Its processes by what they are; executor uni has only the first two."""
+        [core] = psutil.Process(self.process.pid).children()
+        found = {"API": psutil.Process(self.process.pid), "core": core}
+        for supervisor in core.children():
+            [fork_server] = supervisor.children()
+            found |= {"supervisor": supervisor, "fork server": fork_server}
+            for rank, process in enumerate(fork_server.children()):
+                found[f"rank {rank}"] = process
+        return found
+
     def rank_pids(self) -> list[int]:
         """Rank processes in rank order; with executor uni the core process."""
         return [rank["pid"] for rank in self.state()["ranks"]]
@@ -121,6 +145,14 @@ class Replica:
         status, state = self.admin("GET", "/state")
         assert status == 200, state
         return dict(state)
+
+    def metric(self, prefix: str) -> float:
+        """The sum of the values whose names begin with ``vllm:`` and this."""
+        status, text = self.request("GET", self.url + "/metrics")
+        assert status == 200, text
+        lines = [line for line in text.splitlines() if line.startswith(f"vllm:{prefix}")]
+        assert lines, f"no metric begins with {prefix}"
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
     def complete(self, prompt: Any, max_tokens: int = 16, **fields: Any) -> dict[str, Any]:
         """One greedy completion. Gives the first choice."""

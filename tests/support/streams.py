@@ -11,9 +11,16 @@ from typing import Any
 
 from replica import Replica
 
+# A prompt is computed in other chunks after a loss, so sums are rounded otherwise; another token's
+# log probability is further away.
+SAME_LOGPROB = 1e-3
+
 
 class Stream:
-    """Starts at once. ``pieces`` grows; ``error`` is the first error, in HTTP or in the stream."""
+    """Starts at once. ``pieces`` grows; ``error`` is the first error, in HTTP or in the stream.
+
+    With ``logprobs`` also ``tokens`` and ``logprobs`` grow, which tell tokens apart that are parts
+    of characters: in the text all of these are U+FFFD."""
 
     def __init__(self, replica: Replica, prompt: Any, max_tokens: int, **fields: Any) -> None:
         body = {"model": replica.model(), "prompt": prompt, "max_tokens": max_tokens}
@@ -25,6 +32,8 @@ class Stream:
         )
         self.pieces: list[str] = []
         self.times: list[float] = []
+        self.tokens: list[str] = []
+        self.logprobs: list[float] = []
         self.usage: dict[str, int] = {}
         self.error = ""
         self.done = False
@@ -50,6 +59,9 @@ class Stream:
                 return
             self.usage = chunk.get("usage") or self.usage
             for choice in chunk.get("choices", []):
+                if choice["logprobs"]:
+                    self.tokens += choice["logprobs"]["tokens"]
+                    self.logprobs += choice["logprobs"]["token_logprobs"]
                 if choice["text"]:
                     self.pieces.append(choice["text"])
                     self.times.append(time.monotonic())
@@ -72,6 +84,14 @@ class Stream:
         assert not self.error, self.error
         assert self.done
         return self.text
+
+    def assert_same_tokens(self, golden: Stream) -> None:
+        """Both asked for ``logprobs`` and have ended."""
+        assert self.finish() == golden.finish()
+        assert len(golden.tokens) == golden.usage["completion_tokens"]
+        assert self.tokens == golden.tokens
+        apart = [abs(a - b) for a, b in zip(self.logprobs, golden.logprobs, strict=True)]
+        assert max(apart) < SAME_LOGPROB
 
     def gap_after(self, moment: float) -> float:
         """Seconds from a moment to the next piece."""
