@@ -17,12 +17,13 @@ import pytest
 from deployments import write_manifest
 from replica import Replica, running
 from streams import Stream
+from tiny_models import make_tiny_llama
 
 DEATH_SECONDS = 1.0
 STOP_SECONDS = 10.0
 SHARED_MEMORY = Path("/dev/shm")
 # So many steps does a long prompt take then, every time, that a loss comes in its midst.
-SMALL_STEPS = {"maxNumSeqs": 2, "maxNumBatchedTokens": 2, "enablePrefixCaching": False}
+SMALL_STEPS = {"maxNumSeqs": 4, "maxNumBatchedTokens": 4, "enablePrefixCaching": False}
 
 
 def last_rank(replica: Replica) -> int:
@@ -121,12 +122,16 @@ def check_all_moments(replica: Replica, prompt: list[int], tokens: int) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_stream_survives_every_fault(tiny_llama: Path, tmp_path: Path) -> None:
+def test_a_stream_survives_every_fault(tmp_path: Path) -> None:
     manifest = write_manifest(
-        tmp_path / "m.yaml", tiny_llama, parallelism={"tensor": 2}, engine=SMALL_STEPS
+        tmp_path / "m.yaml",
+        make_tiny_llama(tmp_path / "model", max_position=2048),
+        model={"maxModelLen": 2048},
+        parallelism={"tensor": 2},
+        engine=SMALL_STEPS,
     )
     with running(manifest) as replica:
-        check_all_moments(replica, list(range(10, 390)), 120)
+        check_all_moments(replica, [10 + place % 900 for place in range(1500)], 120)
 
 
 @pytest.mark.slow
