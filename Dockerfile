@@ -14,9 +14,9 @@
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS base
-ENV PATH=/opt/torpor/bin:/usr/local/bin:/usr/bin:/bin \
-    PYTHONDONTWRITEBYTECODE=1 \
-    PYTHONUNBUFFERED=1
+ENV PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    PATH=/opt/torpor/bin:/usr/local/bin:/usr/bin:/bin
 
 FROM base AS tools
 ARG UV_VERSION=0.13.9

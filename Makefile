@@ -61,6 +61,7 @@ format: $(READY)
 types: $(READY)
 	$(PY) -m mypy
 	$(PY) -m mypy scripts tests/support
+	$(PY) -m mypy --explicit-package-bases benchmarks
 
 layers: $(READY)
 	$(VENV)/bin/lint-imports

@@ -38,14 +38,13 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """Standard error on a terminal of 120 columns, whatever the tests run on."""
+    """One of 120 columns, whatever the tests run on; a test makes it standard error itself, for
+    pytest sets its own between a fixture and its test."""
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
-    made = Terminal()
-    monkeypatch.setattr(sys, "stderr", made)
-    return made
+    return Terminal()
 
 
 @pytest.fixture
@@ -96,6 +95,7 @@ def test_a_log_gets_a_line_every_two_seconds_and_one_at_the_end(
 def test_a_bar_shows_tensors_bytes_and_time_left_and_goes_away(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal)
     display = BarDisplay()
     clock = Clock()
     monkeypatch.setattr(display._progress, "get_time", clock)
@@ -114,6 +114,7 @@ def test_a_bar_shows_tensors_bytes_and_time_left_and_goes_away(
 def test_the_display_suits_standard_error(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sys, "stderr", terminal)
     bar = load_display()
     bar.close()
     assert isinstance(bar, BarDisplay)
