@@ -76,7 +76,7 @@ def calm(replica: Replica) -> str:
 
 def unfinished(replica: Replica) -> float:
     """Requests that run or wait."""
-    return replica.metric("num_requests_")
+    return replica.metric("num_requests_running", "num_requests_waiting")
 
 
 def test_the_openai_client(replica: Replica, client: openai.OpenAI, lenient: openai.OpenAI) -> None:

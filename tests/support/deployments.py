@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 
-def write_manifest(path: Path, model: Path, **spec: Any) -> Path:
+def write_manifest(path: Path, model: Path, /, **spec: Any) -> Path:
     """A CPU deployment of a model folder, with parts of its spec as given."""
     body: dict[str, Any] = {
         "model": {"source": f"file://{model}", "dtype": "float32", "maxModelLen": 512},

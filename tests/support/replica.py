@@ -146,12 +146,13 @@ class Replica:
         assert status == 200, state
         return dict(state)
 
-    def metric(self, prefix: str) -> float:
-        """The sum of the values whose names begin with ``vllm:`` and this."""
+    def metric(self, *names: str) -> float:
+        """The sum of the values of these names, less ``vllm:``, at one moment."""
         status, text = self.request("GET", self.url + "/metrics")
         assert status == 200, text
-        lines = [line for line in text.splitlines() if line.startswith(f"vllm:{prefix}")]
-        assert lines, f"no metric begins with {prefix}"
+        starts = tuple(f"vllm:{name}{{" for name in names)
+        lines = [line for line in text.splitlines() if line.startswith(starts)]
+        assert len(lines) >= len(names), f"{names} are not all there: {lines}"
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
     def complete(self, prompt: Any, max_tokens: int = 16, **fields: Any) -> dict[str, Any]:
