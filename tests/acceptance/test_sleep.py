@@ -100,7 +100,7 @@ def single(tiny_llama: Path) -> Iterator[Replica]:
 @pytest.mark.parametrize(
     "level", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize("layout", ["pair", "single"])
+@pytest.mark.parametrize("layout", ["pair", pytest.param("single", marks=pytest.mark.slow)])
 def test_sleep_during_a_stream(
     request: pytest.FixtureRequest, layout: str, level: int, mode: str
 ) -> None:
