@@ -153,7 +153,7 @@ def test_a_rendered_chart_can_be_applied(tool: str, operator: Kube) -> None:
     assert refused.returncode != 0 and "immutable" in refused.stderr, refused.stderr
     # Where nothing is installed yet, it is taken as it is.
     other = ["template", "other", str(CHART), "--namespace=default", f"--kube-version={cluster}"]
-    assert operator.kubectl(*apply, text=helm(tool, *other))
+    assert Kube("default").kubectl(*apply, text=helm(tool, *other))
 
 
 @pytest.mark.parametrize("tool", HELMS)
