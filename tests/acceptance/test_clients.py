@@ -228,6 +228,10 @@ HAND_MADE: dict[str, tuple[bytes, set[bytes]]] = {
     "NaN": (post(b'{"prompt": "x", "temperature": NaN}'), {b"400"}),
     "infinity": (post(b'{"prompt": "x", "temperature": 1e999}'), {b"400"}),
     "huge integer": (post(b'{"prompt": "x", "max_tokens": ' + b"9" * 4000 + b"}"), {b"400"}),
+    "least numbers": (
+        post(b'{"prompt": "x", "repetition_penalty": 5e-324, "top_p": 0.5, "min_p": 5e-324}'),
+        {b"200"},
+    ),
     "huge n": (post(b'{"prompt": "x", "n": 1000000}'), {b"400"}),
     "negative": (post(b'{"prompt": "x", "max_tokens": -1}'), {b"400"}),
     "wrong type": (post(b'{"prompt": {"a": 1}}'), {b"400"}),

@@ -65,6 +65,45 @@ def test_each_feature_equals_its_definition(feature: str) -> None:
         assert chosen == [expected(sampling, prompt, output, logits[0])]
 
 
+LEAST = 5e-324  # the smallest number above zero, which float32 takes for zero
+EXTREME = {
+    "repetition": {"repetition_penalty": LEAST},
+    "top-p": {"top_p": LEAST},
+    "min-p": {"min_p": LEAST},
+    "temperature": {"temperature": 1e-5, "repetition_penalty": LEAST},
+    "bias": {"logit_bias": {5: 100.0, 7: -100.0}, "repetition_penalty": 10.0},
+    "penalties": {"presence_penalty": -2.0, "frequency_penalty": 2.0, "repetition_penalty": LEAST},
+}
+
+
+@pytest.mark.parametrize("narrow", [{}, {"top_k": 5}, {"top_p": 0.5}, {"top_k": 5, "top_p": LEAST}])
+@pytest.mark.parametrize("extreme", EXTREME)
+def test_extreme_values_choose_as_ordinary_ones_do(extreme: str, narrow: dict[str, float]) -> None:
+    """The tokens of the text are the likeliest by far, or as ever; nothing becomes infinite."""
+    logits = torch.randn(1, VOCAB, generator=torch.Generator().manual_seed(3)) * 3
+    logits[0, 9] = 40.0
+    fields = {"temperature": 1.0, **EXTREME[extreme], **narrow}
+    sampled = request(0, params(**fields), [9, 10], [9])
+    likely = 5 if extreme == "bias" else 9
+    assert sample([sampled], logits) == [likely]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf"), 3e38])
+@pytest.mark.parametrize("feature", [*FEATURES, *EXTREME])
+def test_logits_that_are_no_numbers_still_give_a_token(feature: str, value: float) -> None:
+    """A model that overflows may answer nonsense, to that request alone."""
+    logits = torch.randn(3, VOCAB, generator=torch.Generator().manual_seed(4))
+    healthy = sample([request(0, params(temperature=1.0, top_p=0.9), [5], [6])], logits[:1])
+    logits[1] = value
+    logits[2, :10] = value
+    fields = {"temperature": 1.0, **FEATURES.get(feature, {}), **EXTREME.get(feature, {})}
+    ill = params(**fields, logprobs=2)
+    first = request(0, params(temperature=1.0, top_p=0.9), [5], [6])
+    chosen = sample([first, request(1, ill, [5], [6]), request(2, ill, [5], [6])], logits)
+    assert chosen[:1] == healthy
+    assert all(0 <= token < VOCAB for token in chosen)
+
+
 @settings(deadline=None, max_examples=30)
 @given(
     names=st.lists(st.sampled_from(sorted(FEATURES)), min_size=1, max_size=6),

@@ -68,7 +68,8 @@ def _draw_place(logits: Tensor, uniform: Tensor) -> Tensor:
     rest = uniform[:, None] * totals[:, -1:] - before
     inside = _chunk(chunks, chunk[:, 0]).double().cumsum(-1)
     share = (rest / inside[:, -1:]).clamp(0, 1 - 1e-12)
-    return chunk[:, 0] * CHUNK + _passes(inside, share)[:, 0]
+    place = chunk[:, 0] * CHUNK + _passes(inside, share)[:, 0]
+    return place.clamp_(max=size - 1)  # weights that are not numbers may end in the padding
 
 
 def _passes(cumulative: Tensor, share: Tensor) -> Tensor:

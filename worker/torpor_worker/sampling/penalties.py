@@ -16,6 +16,10 @@ from torpor_protocol.requests import SamplingParams
 from torpor_worker.sampling.parameters import BoolArray, RowParameter, SampleRows
 from torpor_worker.upload import upload
 
+# Dividing by less could give infinity in float32, also after the division by a temperature; and
+# what a client may send is any number above zero, down to those that float32 takes for zero.
+_LEAST_REPETITION = 1e-20
+
 
 class Penalties:
     """``_counts`` int32 and ``_in_prompt`` bool [rows, vocab]: large, so made when the first row
@@ -44,7 +48,7 @@ class Penalties:
         )
         if (repetition, presence, frequency) == (1.0, 0.0, 0.0):
             return False
-        self._repetition.set(row, repetition)
+        self._repetition.set(row, max(repetition, _LEAST_REPETITION))
         self._presence.set(row, presence)
         self._frequency.set(row, frequency)
         counts, in_prompt = self._tables()
