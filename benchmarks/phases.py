@@ -24,8 +24,6 @@ from benchmarks.tables import table
 Rounds = Sequence[Mapping[str, Any]]
 
 PROMPT = 128
-
-
 RUNS = (("uni", "none"), ("uni", "layers"), ("mp", "step"))  # executor, which timers
 
 

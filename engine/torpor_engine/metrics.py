@@ -139,11 +139,9 @@ class Metrics(Collector):
         return family
 
     def _waiting_by_reason(self, stats: EngineStats) -> Metric:
-        name, text = "vllm:num_requests_waiting_by_reason", "Requests in the queue, by reason."
-        family = GaugeMetricFamily(name, text, labels=[*self._labels, "reason"])
-        family.add_metric([*self._labels.values(), "capacity"], stats.waiting - stats.deferred)
-        family.add_metric([*self._labels.values(), "deferred"], stats.deferred)
-        return family
+        reasons = {"capacity": stats.waiting - stats.deferred, "deferred": stats.deferred}
+        text = "Requests in the queue, by reason."
+        return self._gauges("num_requests_waiting_by_reason", text, "reason", reasons)
 
     def _prompt_tokens_by_source(self, stats: EngineStats) -> Iterator[Metric]:
         """The one cache is that of the ranks, which vLLM calls the device's."""
@@ -163,10 +161,13 @@ class Metrics(Collector):
 
     def _sleep_state(self, state: EngineState) -> Metric:
         current = _SLEEP_STATES[min(state.level, 2)] if state.asleep else _SLEEP_STATES[0]
-        names = [*self._labels, "sleep_state"]
-        family = GaugeMetricFamily("vllm:engine_sleep_state", "1 for the current.", labels=names)
-        for name in _SLEEP_STATES:
-            family.add_metric([*self._labels.values(), name], float(name == current))
+        states = {name: float(name == current) for name in _SLEEP_STATES}
+        return self._gauges("engine_sleep_state", "1 for the current.", "sleep_state", states)
+
+    def _gauges(self, name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+        family = GaugeMetricFamily(f"vllm:{name}", text, labels=[*self._labels, label])
+        for value, number in values.items():
+            family.add_metric([*self._labels.values(), value], number)
         return family
 
     def _cache_info(self, state: EngineState) -> Metric:

@@ -8,16 +8,10 @@ from pathlib import Path
 
 import pytest
 from benchmarks import overhead, phases
-from benchmarks.phase_map import ENGINE_ORDER, WORKER_ORDER
+from benchmarks.phase_map import ENGINE_ORDER, WORKER, WORKER_ORDER
 from benchmarks.servers import Served, torpor
 from benchmarks.serving import Plan, measure
 from benchmarks.serving_table import quiet_line, rate_table
-
-# Of the model's layers, which are timed on their own only where they run in the agent's process.
-LAYERS_ALONE = {
-    *("embedding", "norms", "qkv", "rotary", "attention", "o", "gate and up"),
-    *("activation", "down"),
-}
 
 
 @pytest.fixture(autouse=True)
@@ -32,17 +26,27 @@ def test_every_phase_of_a_step_is_seen(tmp_path: Path) -> None:
     size = phases.Size(6, ("float32",), batches=(4,), rounds=2, weightless=True)
     result = phases.run(size, tmp_path)
     assert all(len(rounds) == 2 for rounds in result.values())
-    assert all(answer["step_ms"] > 0 for rounds in result.values() for answer in rounds)
+    answers = [answer for rounds in result.values() for answer in rounds]
+    assert all(answer["step_ms"] > 0 and answer["wall_s"] > 0 for answer in answers)
     layers = result["float32 uni layers 4"][1]["engine"]
     assert layers.keys() == {*ENGINE_ORDER, *WORKER_ORDER, "total"}
     assert all(value > 0 for value in layers.values())
     [_, wired] = result["float32 mp step 4"]
     assert wired["engine"].keys() == {*ENGINE_ORDER, "total"}
-    assert wired["worker"].keys() == {*WORKER_ORDER, "total"} - LAYERS_ALONE
+    assert wired["worker"].keys() == {*WORKER.values(), "total"}
     assert phases.wire_ms(wired) > 0
     page = phases.text(result)
     assert all(f"\n| {name} | " in page for name in (*ENGINE_ORDER, *WORKER_ORDER))
     assert re.search(r"\*\*step without timers\*\* \| [\d.]+ \([\d.]+–[\d.]+\) \|", page)
+
+
+def test_over_the_wire_a_rank_times_its_layers_too(tmp_path: Path) -> None:
+    size = phases.Size(out=6, batches=(4,), weightless=True)
+    with closing(phases._agent(size, "float32", "mp", "layers", tmp_path)) as agent:
+        answer = phases._ask(agent, size, 4)
+    assert answer["engine"].keys() == {*ENGINE_ORDER, "total"}
+    assert answer["worker"].keys() == {*WORKER_ORDER, "total"}
+    assert phases.wire_ms(answer) > 0
 
 
 def test_overhead_is_measured_step_by_step(tmp_path: Path) -> None:

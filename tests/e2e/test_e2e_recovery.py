@@ -100,7 +100,7 @@ def check_faults(kube: Kube, golden: str, *faults: tuple[Callable[[Kube], None],
         fault(kube)
         running.wait_pieces(len(running.pieces) + 10)
         print(f"{fault.__name__}: longest pause {running.longest_pause(moment):.1f} s")
-        # Each cause is another one than the last: so it is told, and the fault has struck.
+        # Where there is one, it is another than the last: so it is told, and the fault has struck.
         check_cause(kube, cause)
     assert running.finish() == golden
     kube.wait_ready(NAME, 300)

@@ -73,24 +73,26 @@ class TopP:
 def _nucleus(logits: Tensor, top_p: Tensor) -> Tensor:
     """The nucleus of a whole vocabulary without sorting it: a histogram of probability over depth
     below the best logit finds the bin in which ``top_p`` is reached, a second one the place in that
-    bin. Tokens within 1e-5 of each other there count as equals and stay together.
-
-    Logits that are not numbers, of a model that overflows, still fall into some bin: an index that
-    is out of bounds would end the rank."""
+    bin. Tokens within 1e-5 of each other there count as equals and stay together."""
     depth = (logits.amax(-1, keepdim=True) - logits) * _BINS_PER_NAT
     mass = logits.softmax(-1)
-    bins = depth.clamp(max=_BINS - 1).long().clamp_(min=0)
+    bins = _bins(depth)
     coarse = _histogram(bins, mass, _BINS)
     edge = _last_below(coarse, 0.0, top_p)
     before = coarse.cumsum(-1).gather(-1, edge) - coarse.gather(-1, edge)
     # What is not in this bin goes into one that is not looked at.
     inside = bins == edge
-    fine_bins = ((depth - edge) * _BINS).clamp_(0, _BINS - 1).long().clamp_(min=0)
-    fine_bins.masked_fill_(~inside, _BINS)
+    fine_bins = _bins((depth - edge) * _BINS).masked_fill_(~inside, _BINS)
     fine = _histogram(fine_bins, mass, _BINS + 1)[:, :_BINS]
     last = _last_below(fine, before, top_p)
     deepest = (edge + (last + 1.5) / _BINS) / _BINS_PER_NAT
     return keep_from(logits, logits.amax(-1, keepdim=True) - deepest.float())
+
+
+def _bins(depth: Tensor) -> Tensor:
+    """int64, each within bounds: logits that are not numbers, of a model that overflows, fall into
+    some bin too, for an index out of bounds would end the rank."""
+    return depth.clamp(max=_BINS - 1).long().clamp_(min=0)
 
 
 def _histogram(bins: Tensor, mass: Tensor, count: int) -> Tensor:
