@@ -7,6 +7,7 @@
 #   scripts/cluster.sh model FOLDER  the same with a model's folder, as an image to be mounted
 #   scripts/cluster.sh helms         Helm 3 and 4, with a colon between them
 #   scripts/cluster.sh image NAME    what an image is called inside the cluster
+#   scripts/cluster.sh again NAME TAG   bring that image there under another tag too
 #   scripts/cluster.sh audit         where the audit log of its API server lies, if anywhere
 #   scripts/cluster.sh run CMD ...   run a command that talks to the cluster
 #   scripts/cluster.sh down          remove it
@@ -133,10 +134,32 @@ down() {
   rm -rf "$work"
 }
 
-# Build one image and bring it to the nodes; tells how pods name it. The tag is the image's own id,
-# so that a node never takes an older build for this one. usage: build NAME CONTEXT FLAG ...
+# Bring a built image to where the nodes find it; tells how pods name it. usage: deliver NAME TAG
+deliver() {
+  local name=$1 tag=$2 id image
+  id=$(cut -d: -f2 "$work/$name.id")
+  case $kind in
+    tools)
+      image=registry.local/torpor-$name:$tag
+      # Each node unpacks gigabytes of the runtime image: by far faster than with gzip.
+      in_ns buildah push --quiet --tls-verify=false --compression-format zstd --format oci "$id" \
+        "docker://127.0.0.1:5000/${image#*/}" ;;
+    docker)
+      image=localhost/torpor-$name:$tag
+      docker tag "$id" "$image"
+      kind load docker-image --name "$cluster" "$image" >&2 ;;
+    given)
+      image=$TORPOR_REGISTRY/torpor-$name:$tag
+      docker tag "$id" "$image"
+      docker push --quiet "$image" >/dev/null ;;
+  esac
+  echo "$image"
+}
+
+# Build one image and deliver it. The tag is the image's own id, so that a node never takes an older
+# build for this one. usage: build NAME CONTEXT FLAG ...
 build() {
-  local name=$1 context=$2 log=$work/build-$1.log there=TORPOR_IMAGE_${1^^} id image
+  local name=$1 context=$2 log=$work/build-$1.log there=TORPOR_IMAGE_${1^^} id
   shift 2
   [ -z "${!there:-}" ] || { echo "${!there}" | tee "$work/$name.image"; return; }
   case $kind in
@@ -144,22 +167,14 @@ build() {
     *) docker build --iidfile "$work/$name.id" "$@" "$context" ;;
   esac >"$log" 2>&1 || { tail -n 40 "$log" >&2; exit 1; }
   id=$(cut -d: -f2 "$work/$name.id")
-  case $kind in
-    tools)
-      image=registry.local/torpor-$name:${id:0:12}
-      # Each node unpacks gigabytes of the runtime image: by far faster than with gzip.
-      in_ns buildah push --quiet --tls-verify=false --compression-format zstd --format oci "$id" \
-        "docker://127.0.0.1:5000/${image#*/}" ;;
-    docker)
-      image=localhost/torpor-$name:${id:0:12}
-      docker tag "$id" "$image"
-      kind load docker-image --name "$cluster" "$image" >>"$log" 2>&1 ;;
-    given)
-      image=$TORPOR_REGISTRY/torpor-$name:${id:0:12}
-      docker tag "$id" "$image"
-      docker push --quiet "$image" >/dev/null ;;
-  esac
-  echo "$image" | tee "$work/$name.image"
+  deliver "$name" "${id:0:12}" | tee "$work/$name.image"
+}
+
+# A built image under another tag too: one that was not there appears.
+again() { # NAME TAG
+  local there=TORPOR_IMAGE_${1^^}
+  [ -z "${!there:-}" ] || { echo "The image ${!there} was named, not built here." >&2; exit 3; }
+  deliver "$1" "$2"
 }
 
 images() {
@@ -202,6 +217,7 @@ case ${1:-} in
   model) model "$2" ;;
   helms) helms ;;
   image) cat "$work/$2.image" ;;
+  again) again "$2" "$3" ;;
   audit) [ "$kind" = given ] || echo "$work/audit/audit.jsonl" ;;
   run) shift; inside "$@" ;;
   *) sed -n '2,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2 ;;

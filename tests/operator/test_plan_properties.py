@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from operator_builders import SETTINGS, deployment, engine_pod, resource, worker_pod
+from operator_builders import SETTINGS, children, engine_pod, resource, worker_pod
 from operator_world import World
 from torpor_operator.model import Child, Plan, PodView, child_key
 from torpor_operator.plan import plan
@@ -36,11 +37,12 @@ KEYS = (
     "Pod/demo-0-engine",
     "Pod/demo-1-worker-0",
 )
+PARALLELISMS = ({"tensor": 2}, {"tensor": 1}, {"pipeline": 3}, {"tensor": 2, "pipeline": 2})
 ROUNDS = 80
 
 
 @st.composite
-def pods(draw: st.DrawFn) -> PodView:
+def pods(draw: st.DrawFn, revision: str) -> PodView:
     replica = draw(st.integers(0, 3))
     build: Callable[..., PodView] = draw(st.sampled_from((engine_pod, worker_pod)))
     place = (replica,) if build is engine_pod else (replica, draw(st.integers(0, 2)))
@@ -48,7 +50,7 @@ def pods(draw: st.DrawFn) -> PodView:
     phases = ("Pending", "Running", "Running", "Running", "Failed", "Succeeded", "Unknown")
     return build(
         *place,
-        revision=draw(st.sampled_from((deployment().revision, deployment().revision, "old"))),
+        revision=draw(st.sampled_from((revision, revision, "old"))),
         phase=draw(st.sampled_from(phases)),
         deleting=deleting,
         ends_at=1_800_000_000.0 + draw(st.integers(-200, 30)) if deleting else 0.0,
@@ -61,12 +63,13 @@ def worlds(draw: st.DrawFn) -> World:
     world = World(
         resource(
             replicas=draw(st.integers(0, 3)),
+            parallelism=draw(st.sampled_from(PARALLELISMS)),
             standby={"minReplicas": least, "maxReplicas": least + draw(st.integers(0, 2))},
         ),
         stuck=frozenset(draw(st.sets(st.sampled_from(("demo-0-engine", "demo-1-worker-1"))))),
         foreign=frozenset(draw(st.sets(st.sampled_from(KEYS), max_size=1))),
     )
-    for pod in draw(st.lists(pods(), max_size=12)):
+    for pod in draw(st.lists(pods(world.deployment.revision), max_size=12)):
         if child_key("Pod", pod.name) in world.foreign:
             continue
         world.pods[pod.name] = pod
@@ -80,7 +83,21 @@ def worlds(draw: st.DrawFn) -> World:
         kind, _, name = key.partition("/")
         if kind not in ("Secret", "Pod"):
             world.children[key] = Child(kind, name, {"metadata": {"name": name}}, False)
+    world.children |= draw(found_children(world))
     return world
+
+
+@st.composite
+def found_children(draw: st.DrawFn, world: World) -> dict[str, Child]:
+    """Of its own: as they should be, changed by somebody, or missing."""
+    found = {}
+    for child in children(world.deployment):
+        key = child_key(child.kind, child.name)
+        state = draw(st.sampled_from(("kept", "changed", "missing")))
+        if key not in world.foreign and state != "missing":
+            changed = replace(child, manifest=child.manifest | {"spec": {}})
+            found[key] = child if state == "kept" else changed
+    return found
 
 
 def check(world: World, decided: Plan) -> None:
@@ -132,6 +149,9 @@ def run(world: World) -> Plan:
 def test_every_world_comes_to_rest(world: World) -> None:
     decided = run(world)
     assert decided.events == ()
+    for child in children(world.deployment):
+        key = child_key(child.kind, child.name)
+        assert world.children[key] == child or key in world.foreign
     if not world.foreign and not world.stuck and not _failed(world):
         status = decided.status
         wanted = world.deployment.wanted
