@@ -25,8 +25,9 @@ tools=${TORPOR_CLUSTER_TOOLS:-$root/../shared/cluster}
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
 
 if [ -n "${KUBECONFIG:-}" ] && [ -n "${TORPOR_REGISTRY:-}${TORPOR_IMAGE_RUNTIME:-}" ]; then kind=given
-elif command -v kind >/dev/null && [[ ${DOCKER_HOST:-} != *kind-offline* ]] &&
-  docker info >/dev/null 2>&1; then kind=docker
+# Inside what this has run, KIND_NS tells that the engine is the scripts' own.
+elif [ -z "${KIND_NS:-}" ] && command -v kind >/dev/null && docker info >/dev/null 2>&1
+then kind=docker
 elif [ -x "$tools/up.sh" ]; then
   kind=tools
   # One place whatever TMPDIR is: a start must find the daemon that a killed run has left.
