@@ -46,6 +46,10 @@ fi
 # A file of this cluster alone: whatever else kubectl is set to, the tests talk to no other.
 [ "$kind" = given ] || export KUBECONFIG=$work/kubeconfig
 
+# What only takes long gives way to the tests that run beside it. Not what starts a daemon: the whole
+# cluster would inherit it.
+gently="nice -n 19"
+
 # Helm is not everywhere; a Go compiler makes it once.
 bin=${TORPOR_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/torpor}/bin
 PATH=$PATH:$bin
@@ -53,7 +57,7 @@ helm3=v3/cmd/helm@v3.20.0 helm4=v4/cmd/helm@v4.1.4
 make_helm() { # VERSION NAME
   local folder; folder=$(mktemp -d)
   mkdir -p "$bin"
-  GOBIN=$folder go install "helm.sh/helm/$1" >&2 && mv "$folder/helm" "$bin/$2"
+  GOBIN=$folder $gently go install "helm.sh/helm/$1" >&2 && mv "$folder/helm" "$bin/$2"
   rm -rf "$folder"
 }
 need_helm() {
@@ -114,7 +118,9 @@ up() {
       } ;;
     tools)
       need_packages
-      "$tools/up.sh" "$cluster" "$(config)" >"$work/up.log" 2>&1 || {
+      {
+        $gently "$tools/build.sh" files && "$tools/up.sh" "$cluster" "$(config)"
+      } >"$work/up.log" 2>&1 || {
         tail -n 40 "$work/up.log" >&2
         for log in "$KIND_WORK"/*.log; do echo "== $log" >&2; tail -n 10 "$log" >&2; done
         exit 1
@@ -143,7 +149,7 @@ deliver() {
     tools)
       image=registry.local/torpor-$name:$tag
       # Each node unpacks gigabytes of the runtime image: by far faster than with gzip.
-      in_ns buildah push --quiet --tls-verify=false --compression-format zstd --format oci "$id" \
+      in_ns $gently buildah push --quiet --tls-verify=false --compression-format zstd --format oci "$id" \
         "docker://127.0.0.1:5000/${image#*/}" ;;
     docker)
       image=localhost/torpor-$name:$tag
@@ -164,7 +170,8 @@ build() {
   shift 2
   [ -z "${!there:-}" ] || { echo "${!there}" | tee "$work/$name.image"; return; }
   case $kind in
-    tools) buildah bud --isolation chroot --network host --layers --iidfile "$work/$name.id" "$@" "$context" ;;
+    tools) $gently buildah bud --isolation chroot --network host --layers \
+      --iidfile "$work/$name.id" "$@" "$context" ;;
     *) docker build --iidfile "$work/$name.id" "$@" "$context" ;;
   esac >"$log" 2>&1 || { tail -n 40 "$log" >&2; exit 1; }
   id=$(cut -d: -f2 "$work/$name.id")
@@ -201,12 +208,12 @@ model() { # folder
 base_offline() {
   ! buildah inspect --type image localhost/torpor-base >/dev/null 2>&1 || return 0
   local folder; folder=$(mktemp -d)
-  debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$folder/root" \
+  $gently debootstrap --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$folder/root" \
     >"$work/debootstrap.log" 2>&1 || { tail -n 20 "$work/debootstrap.log" >&2; exit 1; }
   tar -C "$folder/root" --numeric-owner --exclude='./var/cache/apt/*' --exclude='./var/lib/apt/lists/*' \
     --exclude='./usr/share/doc/*' --exclude='./dev/*' -cf "$folder/base.tar" .
   printf 'FROM scratch\nADD base.tar /\n' >"$folder/Dockerfile"
-  buildah bud --isolation chroot -t localhost/torpor-base "$folder" >"$work/build-base.log" 2>&1
+  $gently buildah bud --isolation chroot -t localhost/torpor-base "$folder" >"$work/build-base.log" 2>&1
   rm -rf "$folder"
 }
 
