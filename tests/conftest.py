@@ -40,6 +40,15 @@ def tiny_llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def tiny_llama_8k(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with 8,192 positions: for a request that outlasts what a test does meanwhile, also
+    where the machine computes fast and lets the test itself wait."""
+    from tiny_models import make_tiny_llama
+
+    return make_tiny_llama(tmp_path_factory.mktemp("tiny_llama_8k"), max_position=8192)
+
+
+@pytest.fixture(scope="session")
 def smollm2() -> Path:
     """Folder of SmolLM2-135M-Instruct."""
     if not is_complete(SMOLLM2):

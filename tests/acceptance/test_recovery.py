@@ -126,13 +126,13 @@ def check_all_moments(replica: Replica, prompt: list[int], tokens: int) -> None:
 def test_a_stream_survives_every_fault(tmp_path: Path) -> None:
     manifest = write_manifest(
         tmp_path / "m.yaml",
-        make_tiny_llama(tmp_path / "model", max_position=1024),
-        model={"maxModelLen": 1024},
+        make_tiny_llama(tmp_path / "model", max_position=2048),
+        model={"maxModelLen": 2048},
         parallelism={"tensor": 2},
         engine=SMALL_STEPS,
     )
     with running(manifest) as replica:
-        check_all_moments(replica, [11 + place % 900 for place in range(600)], 120)
+        check_all_moments(replica, [11 + place % 900 for place in range(1200)], 400)
 
 
 @pytest.mark.slow

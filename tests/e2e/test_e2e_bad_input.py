@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cluster_kit import SYSTEM
-from infd import infd
+from infd import infd, runtime, with_tag
 from kube import Kube, Object, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900, func_only=True)]
@@ -34,16 +34,6 @@ class Bad:
     about: str = "WorkersReady"
 
 
-def absent(image: str) -> str:
-    """An image of that registry that is not there."""
-    return f"{image.rpartition(':')[0]}:{ABSENT}"
-
-
-def runtime_absent(images: dict[str, str]) -> dict[str, Any]:
-    image = absent(images["runtime"])
-    return {"engine": {"image": image}, "worker": {"image": image}}
-
-
 def worker(**fields: Any) -> Callable[[dict[str, str]], dict[str, Any]]:
     return lambda images: {**NO_ENGINE, "worker": fields}
 
@@ -53,9 +43,13 @@ def source(uri: str) -> Callable[[dict[str, str]], dict[str, Any]]:
 
 
 CASES = {
-    "image": Bad(runtime_absent, "ImagePullFailed", "Push it, or correct spec.worker.image."),
+    "image": Bad(
+        lambda images: runtime(with_tag(images["runtime"], ABSENT)),
+        "ImagePullFailed",
+        "Push it, or correct spec.worker.image.",
+    ),
     "model-image": Bad(
-        lambda images: {"model": {"source": f"oci://{absent(images['model'])}"}},
+        lambda images: {"model": {"source": f"oci://{with_tag(images['model'], ABSENT)}"}},
         "ModelNotFound",
         "Push it, or correct spec.model.source.",
     ),

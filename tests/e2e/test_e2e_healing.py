@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cluster_kit import CLIENT
-from infd import infd
+from infd import infd, runtime, with_tag
 from kube import Kube, Object, wait_for
 
 pytestmark = [
@@ -104,11 +104,11 @@ def test_a_claim_is_made_and_then_filled(space: Kube, images: dict[str, str]) ->
 
 
 def test_a_corrected_image_serves(space: Kube, images: dict[str, str]) -> None:
-    name, wrong = "corrected", images["runtime"].rpartition(":")[0] + ":none-such"
-    space.apply(infd(name, images["model"], engine={"image": wrong}, worker={"image": wrong}))
+    name, wrong = "corrected", with_tag(images["runtime"], "none-such")
+    space.apply(infd(name, images["model"], **runtime(wrong)))
     space.wait_reason(name, "ImagePullFailed", 60)
-    images_removed = {"spec": {"engine": {"image": None}, "worker": {"image": None}}}
-    space.kubectl("patch", "infd", name, "--type=merge", "-p", json.dumps(images_removed))
+    removed = {"spec": {part: {"image": None} for part in runtime(wrong)}}
+    space.kubectl("patch", "infd", name, "--type=merge", "-p", json.dumps(removed))
     started = time.monotonic()
     space.wait_ready(name, 400)
     print(f"corrected image: Ready after {time.monotonic() - started:.1f} s")
@@ -136,10 +136,8 @@ def push_again(name: str, tag: str) -> None:
 def test_an_image_is_pushed(space: Kube, images: dict[str, str], image: str, reason: str) -> None:
     """The pods go on by themselves, at the kubelet's next try."""
     name, tag = f"pushed-{image}", f"later-{time.time_ns()}"  # a registry keeps what it once had
-    later = f"{images[image].rpartition(':')[0]}:{tag}"
-    fields: dict[str, Any] = {"engine": {"image": later}, "worker": {"image": later}}
-    if image == "model":
-        fields = {"model": {"source": f"oci://{later}"}}
+    later = with_tag(images[image], tag)
+    fields = runtime(later) if image == "runtime" else {"model": {"source": f"oci://{later}"}}
     space.apply(infd(name, images["model"], **fields))
     space.wait_reason(name, reason, 60)
     uids = space.uids(name)

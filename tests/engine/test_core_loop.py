@@ -55,6 +55,12 @@ def nth(number: int, method: str, error: Exception) -> Fault:
     return fault
 
 
+def paced(called: str) -> None:
+    """No fault: steps take so long that a request outlasts what a test does meanwhile."""
+    if called == "execute_model":
+        time.sleep(0.005)
+
+
 LOSS = GroupLost("RankLost", "Rank 0 was killed by SIGKILL.")
 
 
@@ -84,7 +90,7 @@ def test_requests_that_come_before_it_is_ready_are_answered(start: Any) -> None:
 @pytest.mark.parametrize("level", [1, 2, 3])
 @pytest.mark.parametrize("mode", ["wait", "abort", "keep"])
 def test_sleep_during_a_stream(start: Any, level: int, mode: Any) -> None:
-    core, config = start()
+    core, config = start(paced)
     item = request(1, max_tokens=100)
     core.send(item)
     core.until(lambda c: len(c.tokens[1]) > 3)
@@ -116,7 +122,8 @@ def test_a_request_wakes_the_replica_and_it_sleeps_again(start: Any, level: int)
 
 
 def test_what_waits_for_a_wake_up_is_told_as_deferred(start: Any) -> None:
-    core, config = start(wake=WakeConfig(on_request=False, canary_prompt=(5, 6), canary_tokens=2))
+    wake = WakeConfig(on_request=False, canary_prompt=(5, 6), canary_tokens=2)
+    core, config = start(paced, wake=wake)
     kept, held = request(1, max_tokens=100), request(2)
     core.send(kept)
     core.until(lambda c: bool(c.tokens[1]))
@@ -217,7 +224,7 @@ def test_commands_twice_and_at_once_are_harmless(start: Any) -> None:
 
 
 def test_a_wake_up_calls_a_draining_sleep_off(start: Any) -> None:
-    core, config = start()
+    core, config = start(paced)
     item, late = request(1, max_tokens=110), request(2)
     core.send(item)
     core.until(lambda c: bool(c.tokens[1]))
@@ -348,7 +355,7 @@ def test_only_a_loss_of_their_own_making_makes_requests_suspect(start: Any, exte
 
 
 def test_aborts_reach_running_held_and_early_requests(start: Any) -> None:
-    core, config = start()
+    core, config = start(paced)
     item = request(1, max_tokens=110)
     core.send(request(2), AbortRequests([2]), item)
     core.until(lambda c: 2 in c.finished and bool(c.tokens[1]))

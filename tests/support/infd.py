@@ -41,6 +41,16 @@ def infd(name: str, image: str, /, **spec: Any) -> Object:
     }
 
 
+def with_tag(image: str, tag: str) -> str:
+    """That image under another tag of the same repository, there or not."""
+    return f"{image.rpartition(':')[0]}:{tag}"
+
+
+def runtime(image: str) -> dict[str, Any]:
+    """The part of a spec that has engine and workers run from an image of its own."""
+    return {"engine": {"image": image}, "worker": {"image": image}}
+
+
 def resident(kube: Kube, pod: str) -> int:
     """Private bytes of all processes of a pod."""
     return int(kube.kubectl("exec", pod, "--", "python", "-c", RESIDENT))
@@ -105,4 +115,4 @@ def exhaust_memory(kube: Kube, pod: str) -> None:
 
 def broken_infd(name: str, model: str, **spec: Any) -> Object:
     """One whose model's image does not exist: all its children do, and its pods cost nothing."""
-    return infd(name, f"{model.rpartition(':')[0]}:no-such-tag", **spec)
+    return infd(name, with_tag(model, "no-such-tag"), **spec)
