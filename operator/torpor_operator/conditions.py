@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from torpor_operator.model import child_key
-from torpor_operator.replica_view import Replica, loss_of
+from torpor_operator.model import by_type, child_key
+from torpor_operator.replica_view import loss_of
 from torpor_operator.situation import Situation
 from torpor_operator.words import fit, sentence
 
@@ -156,11 +156,14 @@ def degraded(situation: Situation) -> Verdict:
     lost = next((pod for pod in pods if pod.reason == "PodLost"), None)
     if lost is not None:
         return Verdict(True, "PodLost", lost.message)
-    return Verdict(False, "Ready", _last_loss(situation.members))
+    return Verdict(False, "Ready", _last_loss(situation))
 
 
-def _last_loss(members: list[Replica]) -> str:
+def _last_loss(situation: Situation) -> str:
     """The newest loss that was recovered from, so that its cause can be read afterwards."""
+    members, before = situation.members, by_type(situation.previous).get("Degraded", {})
+    if before.get("reason") == "Ready" and any(replica.unheard for replica in members):
+        return str(before["message"])
     losses = [(each.told["last_loss"], each) for each in members if each.told.get("last_loss")]
     if not losses:
         return "Nothing is broken."

@@ -63,11 +63,13 @@ class PodView:
 class EngineView:
     """What an engine's admin port said: the JSON of ``GET /state``, or None and the ``error``.
 
-    ``at``: unix seconds of the answer."""
+    ``at``: unix seconds of the answer. ``misses``: looks in a row that it has not answered, this
+    one among them."""
 
     state: Mapping[str, Any] | None
     error: str = ""
     at: float = 0.0
+    misses: int = 0
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,11 @@ class Plan:
     def idle(self) -> bool:
         """Whether nothing but perhaps the status would be written."""
         return not (self.apply or self.create or self.delete or self.calls)
+
+
+def by_type(status: Manifest) -> dict[str, Mapping[str, Any]]:
+    """The conditions of a status."""
+    return {each["type"]: each for each in status.get("conditions") or []}
 
 
 def child_key(kind: str, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final, Protocol
 
 from torpor_operator import names
@@ -55,7 +56,7 @@ class Observer:
         others += await self._unlisted(namespace, name, others)
         await self._look_again(namespace, uid, memory)
         others += await self._secret(namespace, name, uid, views, memory)
-        engines = await self._poll(views, self._token(uid))
+        engines = await self._poll(views, self._token(uid), memory)
         return Observed(
             resource=resource,
             pods=views,
@@ -103,10 +104,16 @@ class Observer:
             memory.starts = starts
         return [] if memory.secret is None else [memory.secret]
 
-    async def _poll(self, pods: Iterable[PodView], token: str) -> dict[int, EngineView]:
+    async def _poll(
+        self, pods: Iterable[PodView], token: str, memory: Memory
+    ) -> dict[int, EngineView]:
         asked = [pod for pod in pods if pod.role == names.ENGINE and pod.ip and not pod.deleting]
         views = await asyncio.gather(*(self._view(pod.ip, token) for pod in asked))
-        return {pod.replica: view for pod, view in zip(asked, views, strict=True)}
+        engines = list(zip(asked, views, strict=True))
+        memory.misses = {
+            pod.uid: memory.misses.get(pod.uid, 0) + 1 for pod, view in engines if not view.state
+        }
+        return {pod.replica: replace(v, misses=memory.misses.get(pod.uid, 0)) for pod, v in engines}
 
     async def _view(self, ip: str, token: str) -> EngineView:
         async with self._polls:

@@ -49,6 +49,7 @@ def _refuse(observed: Observed, error: ConfigError, now: float) -> Plan:
 
 
 def _carry_on(deployment: Deployment, observed: Observed, settings: Settings, now: float) -> Plan:
+    previous = observed.resource.get("status") or {}
     replicas = view_replicas(deployment, observed)
     roles = choose_roles(deployment, replicas)
     replacing = next_to_replace(deployment, replicas, roles)
@@ -70,7 +71,7 @@ def _carry_on(deployment: Deployment, observed: Observed, settings: Settings, no
         pods=pods,
         taken=children.taken,
         lacking=len(children.apply),
-        load=load_progress(members),
+        load=load_progress(members, previous.get("loadProgress")),
         now=now,
     )
     status = status_of(situation)
@@ -82,7 +83,7 @@ def _carry_on(deployment: Deployment, observed: Observed, settings: Settings, no
         calls=tuple(calls),
         status=status,
         requeue_after=_next_look(situation, roles, acts),
-        events=events_of(situation.previous, status),
+        events=events_of(previous, status),
     )
 
 

@@ -11,9 +11,10 @@ from torpor_operator.replica_view import Replica
 _PHASES: Final = ("Pulling", "Forming", "Loading", "WarmingUp")
 
 
-def load_progress(members: Iterable[Replica]) -> Manifest | None:
-    """Of the member that is the furthest behind; None when none is starting or waking."""
-    behind = [_of(member) for member in members if not member.steady and not member.blocked]
+def load_progress(members: Iterable[Replica], before: Manifest | None) -> Manifest | None:
+    """Of the member that is the furthest behind; None when none is starting or waking. ``before``:
+    what was told last, which one that did not answer this time keeps."""
+    behind = [_of(member, before) for member in members if not member.steady and not member.blocked]
     known = [progress for progress in behind if progress is not None]
     return min(known, key=_place, default=None)
 
@@ -29,9 +30,11 @@ def _place(progress: Manifest) -> tuple[int, int]:
     return _PHASES.index(progress["phase"]), progress["percent"]
 
 
-def _of(replica: Replica) -> Manifest | None:
+def _of(replica: Replica, before: Manifest | None) -> Manifest | None:
     if replica.state in ("Draining", "Sleeping"):
         return None
+    if replica.unheard:
+        return before
     load = replica.told.get("load")
     if replica.state == "Pending":
         return _progress("Pulling", {})

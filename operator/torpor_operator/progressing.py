@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from torpor_operator.conditions import Verdict
+from torpor_operator.model import by_type
 from torpor_operator.pods import unix_seconds
 from torpor_operator.progress import advanced
 from torpor_operator.situation import Situation
@@ -48,12 +46,12 @@ def _under_way(situation: Situation) -> Verdict:
 def _overdue(situation: Situation) -> bool:
     """No condition has changed for too long, the generation is known and loading stands still."""
     previous = situation.previous
-    conditions: list[Mapping[str, Any]] = previous.get("conditions") or []
-    before = next((each for each in conditions if each.get("type") == "Progressing"), None)
+    conditions = by_type(previous)
+    before = conditions.pop("Progressing", None)
     known = previous.get("observedGeneration") == situation.deployment.generation
     if before is None or not known or advanced(previous.get("loadProgress"), situation.load):
         return False
-    others = newest_transition(each for each in conditions if each is not before)
+    others = newest_transition(conditions.values())
     own = unix_seconds(before.get("lastTransitionTime"))
     if before.get("reason") == "ProgressDeadlineExceeded":
         return others <= own  # it stays so until something else has changed

@@ -26,6 +26,7 @@ _BY_LIFECYCLE: Final[dict[str, ReplicaState]] = {
 }
 _LOADED: Final = frozenset({"Awake", "Draining", "Sleeping", "Asleep", "Waking"})
 _STEADY: Final = frozenset({"Awake", "Asleep"})
+# What only an engine tells, and so stays as it was while that does not answer.
 _KEPT: Final = _LOADED | {"Forming", "Loading"}
 # A container killed for memory starts again about when the engine notices the loss.
 _SAME_LOSS_SECONDS: Final = 10.0
@@ -64,6 +65,11 @@ class Replica:
     @property
     def loaded(self) -> bool:
         return self.state in _LOADED
+
+    @property
+    def unheard(self) -> bool:
+        """Its engine did not answer this time, and it is taken to be as it was."""
+        return not self.told and self.state in _KEPT
 
     @property
     def steady(self) -> bool:
@@ -164,18 +170,18 @@ def _has_moved_on(engine: PodView, told: Mapping[str, Any]) -> bool:
 def _unanswered(
     bare: Replica, engine: PodView, view: EngineView | None, previous: Mapping[str, Any]
 ) -> Replica:
-    """One lost answer changes nothing, unless the engine has only just started. The second in a
-    row, which the message remembers, of an engine that is not ready either does."""
+    """One lost answer changes nothing, unless the engine has only just started: a network may take
+    seconds to let a new operator through. The second in a row does."""
     last, reason = previous.get("state", "Pending"), previous.get("reason") or ""
-    silent = f"The engine of replica {bare.index} does not answer."
     if view is None or view.at - engine.started_at < _YOUNG_SECONDS:
         return replace(bare, message=f"The engine of replica {bare.index} does not answer yet.")
-    again = last == "Awake" and previous.get("message") == silent
-    if not engine.ready and (again or reason == "EngineStalled"):
+    lasting = view.misses > 1
+    if not engine.ready and ((lasting and last == "Awake") or reason == "EngineStalled"):
         message = f"The engine of replica {bare.index} does not answer any more."
         return replace(bare, state="Failed", reason="EngineStalled", message=message)
-    if last in _KEPT:
-        message = silent if last == "Awake" else previous.get("message", "")
+    silent = f"The engine of replica {bare.index} does not answer."
+    if last in _KEPT or (last == "Failed" and not lasting):
+        message = silent if lasting and last == "Awake" else previous.get("message", "")
         return replace(bare, state=cast(ReplicaState, last), reason=reason, message=message)
     return replace(bare, message=silent)
 

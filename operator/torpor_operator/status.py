@@ -7,7 +7,7 @@ from typing import Any, Final, get_args
 
 from torpor_operator import names
 from torpor_operator.conditions import VERDICTS, Verdict
-from torpor_operator.model import Manifest, child_key
+from torpor_operator.model import Manifest, by_type, child_key
 from torpor_operator.progressing import progressing
 from torpor_operator.replica_view import Replica
 from torpor_operator.situation import Situation
@@ -60,11 +60,6 @@ def refused_status(previous: Manifest, generation: int, message: str, now: float
     conditions = _conditions(verdicts, previous, generation, now)
     kept = {"replicas": 0, "readyReplicas": 0} | previous
     return kept | {"observedGeneration": generation, "conditions": conditions}
-
-
-def by_type(status: Manifest) -> dict[str, Mapping[str, Any]]:
-    """Its conditions."""
-    return {each["type"]: each for each in status.get("conditions") or []}
 
 
 def _conditions(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from torpor_operator.model import Event, Manifest
+from torpor_operator.model import Event, Manifest, by_type
 from torpor_operator.reasons import PROBLEMS
-from torpor_operator.status import by_type
 
 _TOLD: Final = ("SpecValid", "ResourcesCreated", "Degraded", "Ready", "Progressing")
 # Whose good end is worth an event too; the others are only told when something is wrong.

@@ -229,6 +229,13 @@ def test_what_is_seen_are_own_pods_children_by_name_and_engines_with_an_address(
     assert observed.engines[0].state == {"token": UID}
 
 
+def test_answers_that_an_engine_misses_are_counted_until_the_next_one() -> None:
+    here = world(Plan(), child("Pod", "demo-0-engine", status={"podIP": "10.0.0.1"}))
+    for here.silent in (True, True, False, True):
+        here.run()
+    assert [each.engines[0].misses for each in here.observed] == [1, 2, 0, 1]
+
+
 def test_a_pod_that_waits_for_a_volume_is_seen_with_the_warning_about_it() -> None:
     waiting = child(
         "Pod",

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from operator_builders import deployment, engine, engine_pod, no_answer, observed, replica_pods
+from operator_builders import (
+    NOW,
+    deployment,
+    engine,
+    engine_pod,
+    no_answer,
+    observed,
+    replica_pods,
+)
 from torpor_operator.model import EngineView, Manifest, PodView
 from torpor_operator.replica_view import Replica, view_replicas
 from torpor_operator.replicas import Roles, choose_roles, engine_calls, next_to_replace
@@ -223,32 +231,44 @@ def test_one_replica_at_a_time_is_replaced(given: dict[int, Any], then: set[int]
 SILENT = "The engine of replica 0 does not answer."
 
 
+STALLED = "The engine of replica 0 does not answer any more."
+YOUNG = "The engine of replica 0 does not answer yet."
+
+
 def previous(state: str, reason: str = "", message: str = "") -> Manifest:
     entry = {"index": 0, "revision": "r", "state": state, "message": message}
     return {"replicaStatuses": [entry | ({"reason": reason} if reason else {})]}
 
 
+STUCK = previous("Failed", "EngineStalled", STALLED)
+
+
 @pytest.mark.parametrize(
-    ("before", "pod", "then"),
+    ("before", "misses", "pod", "then"),
     [
-        (previous("Awake"), {}, ("Awake", "")),
-        (previous("Asleep"), {"ready": False}, ("Asleep", "")),
-        (previous("Awake"), {"ready": False}, ("Awake", "")),
-        (previous("Awake", message=SILENT), {"ready": False}, ("Failed", "EngineStalled")),
-        (previous("Awake", message=SILENT), {}, ("Awake", "")),
-        (previous("Draining", "Draining"), {"ready": False}, ("Draining", "Draining")),
-        (previous("Failed", "EngineStalled"), {"ready": False}, ("Failed", "EngineStalled")),
-        (previous("Awake"), {"started_at": 1_799_999_995.0}, ("Pending", "")),
-        (previous("Pending", "ImagePullFailed"), {"ready": False}, ("Pending", "")),
-        (None, {}, ("Pending", "")),
+        (previous("Awake"), 1, {}, ("Awake", "", "")),
+        (previous("Awake"), 2, {}, ("Awake", "", SILENT)),
+        (previous("Awake", message=SILENT), 1, {}, ("Awake", "", SILENT)),
+        (previous("Awake"), 1, {"ready": False}, ("Awake", "", "")),
+        (previous("Awake"), 2, {"ready": False}, ("Failed", "EngineStalled", STALLED)),
+        (STUCK, 1, {"ready": False}, ("Failed", "EngineStalled", STALLED)),
+        (STUCK, 1, {}, ("Failed", "EngineStalled", STALLED)),
+        (STUCK, 2, {}, ("Pending", "", SILENT)),
+        (previous("Asleep"), 2, {"ready": False}, ("Asleep", "", "")),
+        (previous("Draining", "Draining"), 2, {"ready": False}, ("Draining", "Draining", "")),
+        (previous("Failed", "CrashLoop", "x"), 1, {"ready": False}, ("Failed", "CrashLoop", "x")),
+        (previous("Failed", "CrashLoop", "x"), 2, {"ready": False}, ("Pending", "", SILENT)),
+        (previous("Awake"), 9, {"started_at": NOW - 5}, ("Pending", "", YOUNG)),
+        (previous("Pending", "ImagePullFailed"), 1, {"ready": False}, ("Pending", "", SILENT)),
+        (None, 1, {}, ("Pending", "", SILENT)),
     ],
 )
 def test_an_engine_that_does_not_answer(
-    before: Manifest | None, pod: dict[str, Any], then: tuple[str, str]
+    before: Manifest | None, misses: int, pod: dict[str, Any], then: tuple[str, str, str]
 ) -> None:
     pods = [engine_pod(**pod), *replica_pods()[1:]]
-    seen = view_replicas(deployment(), observed(pods, {0: no_answer()}, status=before))[0]
-    assert (seen.state, seen.reason) == then
+    seen = view_replicas(deployment(), observed(pods, {0: no_answer(misses)}, status=before))[0]
+    assert (seen.state, seen.reason, seen.message) == then
 
 
 def test_pods_whose_names_do_not_fit_their_labels_are_of_no_replica() -> None:

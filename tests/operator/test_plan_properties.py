@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from operator_builders import SETTINGS, children, engine_pod, resource, worker_pod
 from operator_world import World
-from torpor_operator.model import Child, Plan, PodView, child_key
+from torpor_operator.model import Child, EngineView, Plan, PodView, child_key
 from torpor_operator.plan import plan
 from torpor_operator.replica_view import view_replicas
 from torpor_operator.replicas import choose_roles
@@ -38,6 +38,7 @@ KEYS = (
     "Pod/demo-1-worker-0",
 )
 PARALLELISMS = ({"tensor": 2}, {"tensor": 1}, {"pipeline": 3}, {"tensor": 2, "pipeline": 2})
+LOSS = {"reason": "RankLost", "message": "Rank 1 was killed.", "time": 1.0, "group": "g"}
 ROUNDS = 80
 
 
@@ -78,6 +79,7 @@ def worlds(draw: st.DrawFn) -> World:
                 "lifecycle": draw(st.sampled_from(LIFECYCLES)),
                 "on_call": draw(st.booleans()),
                 "woken_by": draw(st.sampled_from(("", "request", "call"))),
+                "last_loss": draw(st.sampled_from((None, LOSS))),
             }
     for key in world.foreign:
         kind, _, name = key.partition("/")
@@ -161,6 +163,26 @@ def test_every_world_comes_to_rest(world: World) -> None:
         assert status["sleepingReplicas"] + by_request >= least
         assert status["updatedReplicas"] == len(status["replicaStatuses"])
         assert _on_call(world) == (0 if status["readyReplicas"] else min(1, _asleep(world)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(world=worlds(), data=st.data())
+def test_one_answer_that_is_missed_changes_nothing(world: World, data: st.DataObject) -> None:
+    """As when a new operator is not let through by the network at once. Of engines that rest, that
+    is: one that recovers is looked at again a second later."""
+    run(world)
+    seen = world.look()
+    resting = [index for index, view in seen.engines.items() if _rests(view)]
+    silent = [index for index in resting if data.draw(st.booleans())]
+    missed = {index: EngineView(None, "timeout", world.now, misses=1) for index in silent}
+    observed = replace(seen, engines={**seen.engines, **missed})
+    decided = plan(observed, SETTINGS, world.now)
+    assert decided.idle and decided.events == ()
+    assert decided.status == world.resource["status"]
+
+
+def _rests(view: EngineView) -> bool:
+    return view.state is not None and view.state["lifecycle"] in ("Awake", "Asleep", "Failed")
 
 
 def _told(world: World) -> list[dict[str, Any]]:

@@ -59,6 +59,7 @@ class World:
     forgotten: list[str] = field(default_factory=list)
     polled: list[str] = field(default_factory=list)
     added: list[Key] = field(default_factory=list)
+    silent: bool = False
 
     def __post_init__(self) -> None:
         clocks: dict[str, Any] = {"clock": lambda: self.time, "now": lambda: self.time}
@@ -82,6 +83,8 @@ class World:
 
     async def view(self, ip: str, token: str, now: float) -> EngineView:
         self.polled.append(ip)
+        if self.silent:
+            return EngineView(None, "timeout", now)
         return EngineView(state={"token": token}, at=now)
 
     def start(
