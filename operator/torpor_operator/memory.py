@@ -29,15 +29,15 @@ class Memory:
     """Keys are "Kind/name", times are monotonic seconds. ``taken``: names that belong to somebody
     else, and when to look again. ``status``: the last one that was wanted, and what the API server
     made of it. ``secret``: as it was last seen or written; ``starts``: the containers that had
-    started when it was looked at, None before that. ``misses``: of engines that did not answer the
-    last time, by pod uid: how often in a row."""
+    started when it was looked at, None before that. ``silent``: by pod uid of an engine, since
+    when it answers no more."""
 
     taken: dict[str, float] = field(default_factory=dict)
     refusals: dict[str, Refusal] = field(default_factory=dict)
     status: tuple[Manifest, Manifest] = field(default_factory=lambda: ({}, {}))
     secret: Manifest | None = None
     starts: frozenset[tuple[str, int, bool]] | None = None
-    misses: dict[str, int] = field(default_factory=dict)
+    silent: dict[str, float] = field(default_factory=dict)
 
     def refuse(self, key: str, message: str, now: float) -> bool:
         """Whether that is news."""

@@ -63,13 +63,13 @@ class PodView:
 class EngineView:
     """What an engine's admin port said: the JSON of ``GET /state``, or None and the ``error``.
 
-    ``at``: unix seconds of the answer. ``misses``: looks in a row that it has not answered, this
-    one among them."""
+    ``at``: unix seconds of the answer. ``silent``: seconds since the first of the looks in a row
+    that it has not answered; 0.0 for the first."""
 
     state: Mapping[str, Any] | None
     error: str = ""
     at: float = 0.0
-    misses: int = 0
+    silent: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -109,11 +109,14 @@ class Observer:
     ) -> dict[int, EngineView]:
         asked = [pod for pod in pods if pod.role == names.ENGINE and pod.ip and not pod.deleting]
         views = await asyncio.gather(*(self._view(pod.ip, token) for pod in asked))
-        engines = list(zip(asked, views, strict=True))
-        memory.misses = {
-            pod.uid: memory.misses.get(pod.uid, 0) + 1 for pod, view in engines if not view.state
+        engines, now = list(zip(asked, views, strict=True)), self._clock()
+        memory.silent = {
+            pod.uid: memory.silent.get(pod.uid, now) for pod, view in engines if not view.state
         }
-        return {pod.replica: replace(v, misses=memory.misses.get(pod.uid, 0)) for pod, v in engines}
+        return {
+            pod.replica: replace(view, silent=now - memory.silent.get(pod.uid, now))
+            for pod, view in engines
+        }
 
     async def _view(self, ip: str, token: str) -> EngineView:
         async with self._polls:

@@ -13,8 +13,9 @@ from torpor_operator.reasons import BLOCKING, FAULTS, REASONS, engine_reason
 from torpor_operator.words import fit
 from torpor_protocol.api import ReplicaState
 
-# An engine that started longer ago than this and does not answer once is taken to be as it was.
+# An engine that started longer ago than this and does not answer is taken to be as it was.
 _YOUNG_SECONDS: Final = 15.0
+_SILENT_SECONDS: Final = 5.0  # for so long; looks at one that rests are twice as far apart
 _BY_LIFECYCLE: Final[dict[str, ReplicaState]] = {
     "Awake": "Awake",
     "Draining": "Draining",
@@ -170,12 +171,12 @@ def _has_moved_on(engine: PodView, told: Mapping[str, Any]) -> bool:
 def _unanswered(
     bare: Replica, engine: PodView, view: EngineView | None, previous: Mapping[str, Any]
 ) -> Replica:
-    """One lost answer changes nothing, unless the engine has only just started: a network may take
-    seconds to let a new operator through. The second in a row does."""
+    """For seconds that changes nothing, unless the engine has only just started: a network does
+    not let a new operator through at once."""
     last, reason = previous.get("state", "Pending"), previous.get("reason") or ""
     if view is None or view.at - engine.started_at < _YOUNG_SECONDS:
         return replace(bare, message=f"The engine of replica {bare.index} does not answer yet.")
-    lasting = view.misses > 1
+    lasting = view.silent > _SILENT_SECONDS
     if not engine.ready and ((lasting and last == "Awake") or reason == "EngineStalled"):
         message = f"The engine of replica {bare.index} does not answer any more."
         return replace(bare, state="Failed", reason="EngineStalled", message=message)

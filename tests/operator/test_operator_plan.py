@@ -193,7 +193,7 @@ STAGES = {
         [engine_pod(ready=False), *replica_pods()[1:]],
         {"Degraded": ("True", "EngineStalled"), "Ready": ("False", "EngineStalled")},
         "does not answer",
-        {0: no_answer(2)},
+        {0: no_answer(10.0)},
         status={"replicaStatuses": [WAS_AWAKE]},
     ),
     "asleep and on call": Case(

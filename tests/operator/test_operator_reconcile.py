@@ -229,11 +229,11 @@ def test_what_is_seen_are_own_pods_children_by_name_and_engines_with_an_address(
     assert observed.engines[0].state == {"token": UID}
 
 
-def test_answers_that_an_engine_misses_are_counted_until_the_next_one() -> None:
+def test_how_long_an_engine_is_silent_is_told_until_it_answers() -> None:
     here = world(Plan(), child("Pod", "demo-0-engine", status={"podIP": "10.0.0.1"}))
-    for here.silent in (True, True, False, True):
+    for here.time, here.silent in ((5, True), (6, True), (16, True), (17, False), (18, True)):
         here.run()
-    assert [each.engines[0].misses for each in here.observed] == [1, 2, 0, 1]
+    assert [each.engines[0].silent for each in here.observed] == [0, 1, 11, 0, 0]
 
 
 def test_a_pod_that_waits_for_a_volume_is_seen_with_the_warning_about_it() -> None:

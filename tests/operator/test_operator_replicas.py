@@ -244,30 +244,30 @@ STUCK = previous("Failed", "EngineStalled", STALLED)
 
 
 @pytest.mark.parametrize(
-    ("before", "misses", "pod", "then"),
+    ("before", "silent", "pod", "then"),
     [
-        (previous("Awake"), 1, {}, ("Awake", "", "")),
-        (previous("Awake"), 2, {}, ("Awake", "", SILENT)),
-        (previous("Awake", message=SILENT), 1, {}, ("Awake", "", SILENT)),
-        (previous("Awake"), 1, {"ready": False}, ("Awake", "", "")),
-        (previous("Awake"), 2, {"ready": False}, ("Failed", "EngineStalled", STALLED)),
-        (STUCK, 1, {"ready": False}, ("Failed", "EngineStalled", STALLED)),
-        (STUCK, 1, {}, ("Failed", "EngineStalled", STALLED)),
-        (STUCK, 2, {}, ("Pending", "", SILENT)),
-        (previous("Asleep"), 2, {"ready": False}, ("Asleep", "", "")),
-        (previous("Draining", "Draining"), 2, {"ready": False}, ("Draining", "Draining", "")),
-        (previous("Failed", "CrashLoop", "x"), 1, {"ready": False}, ("Failed", "CrashLoop", "x")),
-        (previous("Failed", "CrashLoop", "x"), 2, {"ready": False}, ("Pending", "", SILENT)),
-        (previous("Awake"), 9, {"started_at": NOW - 5}, ("Pending", "", YOUNG)),
-        (previous("Pending", "ImagePullFailed"), 1, {"ready": False}, ("Pending", "", SILENT)),
-        (None, 1, {}, ("Pending", "", SILENT)),
+        (previous("Awake"), 3.0, {}, ("Awake", "", "")),
+        (previous("Awake"), 10.0, {}, ("Awake", "", SILENT)),
+        (previous("Awake", message=SILENT), 3.0, {}, ("Awake", "", SILENT)),
+        (previous("Awake"), 3.0, {"ready": False}, ("Awake", "", "")),
+        (previous("Awake"), 10.0, {"ready": False}, ("Failed", "EngineStalled", STALLED)),
+        (STUCK, 3.0, {"ready": False}, ("Failed", "EngineStalled", STALLED)),
+        (STUCK, 3.0, {}, ("Failed", "EngineStalled", STALLED)),
+        (STUCK, 10.0, {}, ("Pending", "", SILENT)),
+        (previous("Asleep"), 10.0, {"ready": False}, ("Asleep", "", "")),
+        (previous("Draining", "Draining"), 10.0, {"ready": False}, ("Draining", "Draining", "")),
+        (previous("Failed", "CrashLoop", "x"), 3.0, {"ready": False}, ("Failed", "CrashLoop", "x")),
+        (previous("Failed", "CrashLoop", "x"), 10.0, {"ready": False}, ("Pending", "", SILENT)),
+        (previous("Awake"), 10.0, {"started_at": NOW - 5}, ("Pending", "", YOUNG)),
+        (previous("Pending", "ImagePullFailed"), 3.0, {"ready": False}, ("Pending", "", SILENT)),
+        (None, 3.0, {}, ("Pending", "", SILENT)),
     ],
 )
 def test_an_engine_that_does_not_answer(
-    before: Manifest | None, misses: int, pod: dict[str, Any], then: tuple[str, str, str]
+    before: Manifest | None, silent: float, pod: dict[str, Any], then: tuple[str, str, str]
 ) -> None:
     pods = [engine_pod(**pod), *replica_pods()[1:]]
-    seen = view_replicas(deployment(), observed(pods, {0: no_answer(misses)}, status=before))[0]
+    seen = view_replicas(deployment(), observed(pods, {0: no_answer(silent)}, status=before))[0]
     assert (seen.state, seen.reason, seen.message) == then
 
 

@@ -167,14 +167,14 @@ def test_every_world_comes_to_rest(world: World) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(world=worlds(), data=st.data())
-def test_one_answer_that_is_missed_changes_nothing(world: World, data: st.DataObject) -> None:
+def test_an_answer_that_is_missed_changes_nothing(world: World, data: st.DataObject) -> None:
     """As when a new operator is not let through by the network at once. Of engines that rest, that
     is: one that recovers is looked at again a second later."""
     run(world)
     seen = world.look()
     resting = [index for index, view in seen.engines.items() if _rests(view)]
     silent = [index for index in resting if data.draw(st.booleans())]
-    missed = {index: EngineView(None, "timeout", world.now, misses=1) for index in silent}
+    missed = {index: EngineView(None, "timeout", world.now) for index in silent}
     observed = replace(seen, engines={**seen.engines, **missed})
     decided = plan(observed, SETTINGS, world.now)
     assert decided.idle and decided.events == ()

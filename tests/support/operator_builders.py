@@ -60,8 +60,8 @@ def engine(lifecycle: str = "Awake", **fields: Any) -> EngineView:
     return EngineView({"lifecycle": lifecycle, "on_call": True, **fields}, at=NOW)
 
 
-def no_answer(misses: int = 1) -> EngineView:
-    return EngineView(None, "The engine does not answer.", at=NOW, misses=misses)
+def no_answer(silent: float = 0.0) -> EngineView:
+    return EngineView(None, "The engine does not answer.", at=NOW, silent=silent)
 
 
 def children(of: Deployment) -> tuple[Child, ...]:
