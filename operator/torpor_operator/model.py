@@ -91,6 +91,11 @@ class Observed:
     refused: Mapping[str, str] = field(default_factory=dict)
     engines: Mapping[int, EngineView] = field(default_factory=dict)
 
+    @property
+    def previous(self) -> Manifest:
+        """The status as it was."""
+        return self.resource.get("status") or {}
+
 
 @dataclass(frozen=True)
 class PodRef:

@@ -29,9 +29,8 @@ SETTLED_SECONDS: Final = 10.0  # while nothing does: a request may wake an engin
 
 def plan(observed: Observed, settings: Settings, now: float) -> Plan:
     """``now`` in unix seconds."""
-    previous = observed.resource.get("status") or {}
     if observed.resource["metadata"].get("deletionTimestamp"):
-        return Plan(status=previous)  # the garbage collector removes the children
+        return Plan(status=observed.previous)  # the garbage collector removes the children
     try:
         deployment = read_deployment(observed.resource)
     except ConfigError as error:
@@ -41,7 +40,7 @@ def plan(observed: Observed, settings: Settings, now: float) -> Plan:
 
 def _refuse(observed: Observed, error: ConfigError, now: float) -> Plan:
     """Pods of an earlier, valid spec go on as they are."""
-    previous = observed.resource.get("status") or {}
+    previous = observed.previous
     generation = observed.resource["metadata"].get("generation", 0)
     status = refused_status(previous, generation, str(error), now)
     after = SETTLED_SECONDS if observed.pods else None
@@ -49,7 +48,6 @@ def _refuse(observed: Observed, error: ConfigError, now: float) -> Plan:
 
 
 def _carry_on(deployment: Deployment, observed: Observed, settings: Settings, now: float) -> Plan:
-    previous = observed.resource.get("status") or {}
     replicas = view_replicas(deployment, observed)
     roles = choose_roles(deployment, replicas)
     replacing = next_to_replace(deployment, replicas, roles)
@@ -71,7 +69,7 @@ def _carry_on(deployment: Deployment, observed: Observed, settings: Settings, no
         pods=pods,
         taken=children.taken,
         lacking=len(children.apply),
-        load=load_progress(members, previous.get("loadProgress")),
+        load=load_progress(members, observed.previous.get("loadProgress")),
         now=now,
     )
     status = status_of(situation)
@@ -83,7 +81,7 @@ def _carry_on(deployment: Deployment, observed: Observed, settings: Settings, no
         calls=tuple(calls),
         status=status,
         requeue_after=_next_look(situation, roles, acts),
-        events=events_of(previous, status),
+        events=events_of(observed.previous, status),
     )
 
 

@@ -106,10 +106,7 @@ class Replica:
 
 def view_replicas(deployment: Deployment, observed: Observed) -> dict[int, Replica]:
     """Every replica that has a pod with a name of ours, by index."""
-    previous = {
-        entry["index"]: entry
-        for entry in (observed.resource.get("status") or {}).get("replicaStatuses") or []
-    }
+    previous = {entry["index"]: entry for entry in observed.previous.get("replicaStatuses") or []}
     found: dict[int, Replica] = {}
     for pod in observed.pods:
         if pod.name != name_by_labels(deployment, pod):

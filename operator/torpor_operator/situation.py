@@ -30,7 +30,7 @@ class Situation:
     @property
     def previous(self) -> Manifest:
         """The status as it was."""
-        return self.observed.resource.get("status") or {}
+        return self.observed.previous
 
     @property
     def members(self) -> list[Replica]:

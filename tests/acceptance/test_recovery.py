@@ -17,7 +17,6 @@ import pytest
 from deployments import write_manifest
 from replica import Replica, running
 from streams import Stream
-from tiny_models import make_tiny_llama
 
 DEATH_SECONDS = 1.0
 STOP_SECONDS = 10.0
@@ -123,10 +122,10 @@ def check_all_moments(replica: Replica, prompt: list[int], tokens: int) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_stream_survives_every_fault(tmp_path: Path) -> None:
+def test_a_stream_survives_every_fault(tiny_llama_8k: Path, tmp_path: Path) -> None:
     manifest = write_manifest(
         tmp_path / "m.yaml",
-        make_tiny_llama(tmp_path / "model", max_position=2048),
+        tiny_llama_8k,
         model={"maxModelLen": 2048},
         parallelism={"tensor": 2},
         engine=SMALL_STEPS,

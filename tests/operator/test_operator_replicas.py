@@ -229,8 +229,6 @@ def test_one_replica_at_a_time_is_replaced(given: dict[int, Any], then: set[int]
 
 
 SILENT = "The engine of replica 0 does not answer."
-
-
 STALLED = "The engine of replica 0 does not answer any more."
 YOUNG = "The engine of replica 0 does not answer yet."
 
